@@ -49,6 +49,7 @@ _PUBLIC_NAMES = {
         "write_corpus",
     ),
     "decoding": (
+        "DraftHeads",
         "LexicalDraft",
         "Restrictions",
         "Sampling",

@@ -15,7 +15,14 @@ import numpy as np
 import pytest
 
 import keras_attention
-from keras_attention import LexicalDraft, TokenBatches, Tokenizer, TokenStore, Transformer
+from keras_attention import (
+    DraftHeads,
+    LexicalDraft,
+    TokenBatches,
+    Tokenizer,
+    TokenStore,
+    Transformer,
+)
 from keras_attention.callbacks import Budget, Checkpoints
 from keras_attention.data import Filters
 from keras_attention.data.corpora import corpus_from_files
@@ -283,6 +290,7 @@ def right(tmp_path_factory):
     store = TokenStore.build(folder / "store", corpus.train, tokenizer, verbose=False)
     batches = TokenBatches(store, 64, max_shapes=2)
     draft = LexicalDraft.train(tokenizer, [("a dog", "a house")])
+    heads = DraftHeads.train(model, tokenizer, [("a dog", "a house")], epochs=1)
     (folder / "empty").mkdir()
     checkpoints = Checkpoints(folder / "empty")
     ids = np.array([[5, 1]])
@@ -351,6 +359,7 @@ def right(tmp_path_factory):
                 "positions": np.arange(3),
                 "BranchedAttention.intermediate_dim": 8,
                 "Budget.steps": 3,
+                "DraftHeads.weights": heads._weights,
                 "LexicalDraft.frequencies": draft._frequencies,
                 "LexicalDraft.lexicon": draft._lexicon,
                 "LexicalDraft.ngrams": draft._ngrams,

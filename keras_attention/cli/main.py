@@ -21,6 +21,7 @@ COMMANDS = {
     "attention": "show the attention for a sentence, in a browser or as pictures",
     "diagnose": "say whether wrong translations are the search's fault or the model's",
     "heads": "show how much a model needs each of its heads",
+    "draft": "make what proposes tokens, so that greedy search takes fewer passes",
     "export": "write a model for other programs: CTranslate2, Hugging Face, ONNX, TensorFlow",
     "average": "average the checkpoints of a run",
     "preset": "save a model as a preset with a card, or check one",

@@ -91,7 +91,7 @@ class SentencePieces:
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text, computed on all cores."""
-        return self._processor.encode(texts)
+        return self._processor.encode(texts, num_threads=_threads(texts))
 
     def encode_with_dropout(self, texts: list[str], dropout: float, seed: int) -> list[list[int]]:
         """Return the ids of each text, with each merge skipped with probability `dropout`."""
@@ -103,7 +103,14 @@ class SentencePieces:
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Text of each row of ids."""
-        return self._processor.decode(rows) if rows else []  # of no row it makes ""
+        if not rows:
+            return []  # of no row SentencePiece makes ""
+        return self._processor.decode(rows, num_threads=_threads(rows))
+
+
+def _threads(rows: list[Any]) -> int:
+    """Return 1 for one row, which would wait for threads to begin; else -1, that is, all."""
+    return 1 if len(rows) == 1 else -1
 
 
 def _lines(sentences: Iterable[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ _PLACES = {
     "plain_search": ("beam_search",),
     "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint"),
     "tree_constraint": ("WellFormedTrees",),
+    "draft_heads": ("DraftHeads",),
     "drafts": ("LexicalDraft",),
     "drafted_search": ("DraftReport",),
     "hypotheses": ("BeamSearchResult",),

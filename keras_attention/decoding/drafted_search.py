@@ -37,13 +37,17 @@ MOST_PROPOSALS = 16
 class Draft(Protocol):
     """What proposes the next tokens of a translation, such as a `LexicalDraft`."""
 
-    def propose(self, source_ids: list[int], output_ids: list[int], n: int) -> list[int]:
+    def propose(
+        self, source_ids: list[int], output_ids: list[int], n: int, hidden: np.ndarray | None
+    ) -> list[int]:
         """Return at most `n` tokens that may follow `output_ids`; what they are changes no translation.
 
         Args:
             source_ids: The tokens of the source, end token included.
             output_ids: The tokens of the translation so far, without the start token.
             n: How many are wanted.
+            hidden: float32 (D,), the decoder's last hidden state, of which the model made the last of
+                `output_ids`; None before the first.
         """
         ...
 
@@ -60,8 +64,11 @@ class DraftReport:
         undrafted: Sentences that were searched without drafts, because they came in batches of several or
             with a prefix or phrases.
 
-    >>> DraftReport(steps=5, tokens=8, proposed=15, accepted=3).tokens_per_step
+    >>> report = DraftReport(steps=5, tokens=8, proposed=15, accepted=3)
+    >>> report.tokens_per_step
     1.6
+    >>> print(report)
+    8 tokens in 5 passes, 1.60 a pass; 3 of 15 proposed tokens accepted
     """
 
     steps: int = 0
@@ -77,6 +84,14 @@ class DraftReport:
     def tokens_per_step(self) -> float:
         """Tokens per pass; 1 without drafts."""
         return self.tokens / self.steps if self.steps else 1.0
+
+    def __str__(self) -> str:
+        found = (
+            f"{self.tokens:,} tokens in {self.steps:,} passes, {self.tokens_per_step:.2f} a pass; "
+            f"{self.accepted:,} of {self.proposed:,} proposed tokens accepted"
+        )
+        together = f"; {self.undrafted:,} sentences were searched together, without drafts"
+        return found + together * (self.undrafted > 0)
 
     def add(self, **numbers: int) -> None:
         """Add to the numbers of these names."""
@@ -98,9 +113,12 @@ class Drafting:
         self.lookahead = lookahead
         self.report = DraftReport()
 
-    def proposals(self, source: list[int], output: list[int], size: int) -> list[int]:
+    def proposals(
+        self, source: list[int], output: list[int], hidden: np.ndarray | None, size: int
+    ) -> list[int]:
         """Return what is proposed, of a vocabulary of this size."""
-        found = [int(token) for token in self.draft.propose(source, output, self.lookahead)]
+        proposed = self.draft.propose(source, output, self.lookahead, hidden)
+        found = [int(token) for token in proposed]
         if any(not 0 <= token < size for token in found) or len(found) > self.lookahead:
             raise ValueError(
                 f"`draft` must propose at most {self.lookahead} ids, each at least 0 and less than {size}, "
@@ -134,17 +152,17 @@ def drafted_search(
         A `BeamSearchResult` of one sentence. Its score may differ from `beam_search`'s in the last digit.
     """
     output: list[int] = []
-    score, is_close = np.float32(0.0), False
+    score, is_close, last = np.float32(0.0), False, None
     while len(output) < limit and np.isfinite(score) and rules.end_token_id not in output[-1:]:
         proposed: list[int] = []
         # Engines compile a program for each number of tokens, so there are two: one and all.
         if not is_close and len(output) + 1 + drafting.lookahead <= limit:
-            proposed = drafting.proposals(source, output, vocabulary_size)
+            proposed = drafting.proposals(source, output, last, vocabulary_size)
         number = len(proposed)
         if proposed:
             proposed += [rules.pad_token_id] * (drafting.lookahead - number)
         fed = [output[-1] if output else rules.start_token_id, *proposed]
-        scores, ids = verifier.verify(np.array(fed, "int32"), len(output))
+        scores, ids, hidden = verifier.verify(np.array(fed, "int32"), len(output))
         begun = len(output)
         for row, (own_scores, choices) in enumerate(zip(scores, ids, strict=True)):
             margin = own_scores[0] - own_scores[-1] if len(choices) > 1 else np.inf
@@ -156,6 +174,7 @@ def drafted_search(
             if output[-1] == rules.end_token_id or proposed[row : row + 1] != output[-1:]:
                 break
         made = len(output) - begun
+        last = hidden[made - 1]
         # The last one is the model's own, unless the one behind it was too close to call.
         # What fills the proposals up was not proposed.
         accepted = min(made - (0 if is_close else 1), number)

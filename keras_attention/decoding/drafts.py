@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import os
-import zipfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from keras_attention.decoding.draft_files import read_draft, write_arrays
+from keras_attention.decoding.draft_heads import DraftHeads
 from keras_attention.decoding.lexicon import Lexicon, train_lexicon, translations
 from keras_attention.decoding.ngrams import Level, continuations, count_ngrams
+from keras_attention.decoding.pairs_of_text import encoded_pairs
 from keras_attention.utils.checks import (
     check_has,
     check_integer,
     check_iterable,
     check_numbers,
-    check_path,
 )
-from keras_attention.utils.files import DamagedFile, atomic_file
-from keras_attention.utils.sides import encode_side, end_of, target_size_of
+from keras_attention.utils.sides import target_size_of
 
 FORMAT = 1
 # How much of a token's probability, given the source, is its share of all text.
 PRIOR_SHARE = 0.1
 # Of what the source suggests, so many tokens may be proposed that no n-gram does.
 MOST_SUGGESTIONS = 64
+# What follows so many contexts is remembered.
+MOST_CONTEXTS = 1 << 14
 
 
 class LexicalDraft:
@@ -71,7 +72,11 @@ class LexicalDraft:
         check_integer("start_token_id", start_token_id, 0, len(frequencies) - 1)
         self._ngrams, self._lexicon, self._frequencies = list(ngrams), lexicon, frequencies
         self._start = start_token_id
+        self._make_caches()
+
+    def _make_caches(self) -> None:
         self._suggested = functools.lru_cache(64)(self._suggestions)
+        self._followers = functools.lru_cache(MOST_CONTEXTS)(self._continuations)
 
     @classmethod
     def train(
@@ -92,19 +97,9 @@ class LexicalDraft:
         Raises:
             ValueError: If an argument is out of range, or there are no pairs.
         """
-        check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "vocabulary_size")
         check_integer("order", order, 2, 8)
-        check_integer("max_pairs", max_pairs, 1)
-        check_has("pairs", pairs, "pairs (source, target), such as `corpus.train`", "__iter__")
-        chosen = [pair for pair in itertools.islice(pairs, max_pairs) if _is_pair(pair)]
-        if not chosen:
-            raise ValueError("`pairs` must hold pairs (source, target) of text. Received none.")
-        end, size = [tokenizer.end_token_id], target_size_of(tokenizer)
-        source_end = end_of(tokenizer, "source")
-        sources = encode_side(tokenizer, [source for source, _ in chosen], "source")
-        targets = encode_side(tokenizer, [target for _, target in chosen], "target")
-        sources = [[*ids, *source_end] for ids in sources]
-        targets = [[*ids, *end] for ids in targets]
+        sources, targets = encoded_pairs(tokenizer, pairs, max_pairs)
+        size = target_size_of(tokenizer)
         counts = np.bincount(np.concatenate(targets), minlength=size) + 0.5
         start = tokenizer.start_token_id
         return cls(
@@ -114,13 +109,19 @@ class LexicalDraft:
             start,
         )
 
-    def propose(self, source_ids: Sequence[int], output_ids: Sequence[int], n: int) -> list[int]:
+    def propose(
+        self,
+        source_ids: Sequence[int],
+        output_ids: Sequence[int],
+        n: int,
+        hidden: np.ndarray | None = None,
+    ) -> list[int]:
         """Return the `n` tokens that most likely follow; fewer where it knows none."""
         ratios, suggestions = self._suggested(tuple(source_ids))
         output = [self._start, *output_ids]
         first = len(output)
         for _ in range(n):
-            found, left = continuations(self._ngrams, output, len(self._frequencies))
+            found, left = self._followers(*output[-len(self._ngrams) :])
             best, most = -1, 0.0
             for token, probability in found.items():
                 value = probability * ratios.get(token, PRIOR_SHARE)
@@ -150,16 +151,19 @@ class LexicalDraft:
             likely.append((token, mixed))
         return ratios, sorted(likely, key=lambda pair: -pair[1])[:MOST_SUGGESTIONS]
 
+    def _continuations(self, *context: int) -> tuple[dict[int, float], float]:
+        return continuations(self._ngrams, context, len(self._frequencies))
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_suggested"}
+        caches = ("_suggested", "_followers")
+        return {name: value for name, value in vars(self).items() if name not in caches}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._suggested = functools.lru_cache(64)(self._suggestions)
+        self._make_caches()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file that `load` reads, such as `"draft.npz"`; an existing one is replaced."""
-        path = check_path("path", path)
         arrays: dict[str, Any] = {
             "frequencies": self._frequencies,
             "numbers": np.array([FORMAT, self._start]),
@@ -167,8 +171,7 @@ class LexicalDraft:
         arrays |= {f"lexicon_{name}": each for name, each in self._lexicon._asdict().items()}
         for size, level in enumerate(self._ngrams, 1):
             arrays |= {f"level{size}_{name}": each for name, each in level._asdict().items()}
-        with atomic_file(path) as file:
-            np.savez(file, **arrays)
+        write_arrays(path, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> LexicalDraft:
@@ -177,51 +180,39 @@ class LexicalDraft:
         Raises:
             DamagedFile: If it holds something else.
         """
-        path = check_path("path", path)
-        try:
-            arrays = _read_arrays(path)
-            version, start = map(int, arrays["numbers"])
-            levels = [
-                Level(*(arrays[f"level{size}_{name}"] for name in Level._fields))
-                for size in itertools.takewhile(
-                    lambda size: f"level{size}_keys" in arrays, itertools.count(1)
-                )
-            ]
-            lexicon = Lexicon(*(arrays[f"lexicon_{name}"] for name in Lexicon._fields))
-            frequencies = arrays["frequencies"]
-            if version != FORMAT or not levels or not 0 <= start < len(frequencies):
-                raise ValueError(f"its format is {version}, or it holds no n-grams")
-            _check_arrays(levels, lexicon, frequencies)
-        except (KeyError, ValueError, OverflowError, EOFError, zipfile.BadZipFile) as error:
-            raise DamagedFile(
-                f"'{path}' is no draft, or is damaged: {error}. `LexicalDraft.train` makes a new one."
-            ) from None
+        return read_draft(path, cls.of_arrays, "`LexicalDraft.train`")
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> LexicalDraft:
+        """Return the draft of a file's arrays; raise one of `draft_files.ERRORS` if they are none."""
+        if any(each.ndim != 1 for each in arrays.values()):
+            raise ValueError("its parts are no lists of numbers")
+        version, start = map(int, arrays["numbers"])
+        levels = [
+            Level(*(arrays[f"level{size}_{name}"] for name in Level._fields))
+            for size in itertools.takewhile(
+                lambda size: f"level{size}_keys" in arrays, itertools.count(1)
+            )
+        ]
+        lexicon = Lexicon(*(arrays[f"lexicon_{name}"] for name in Lexicon._fields))
+        frequencies = arrays["frequencies"]
+        if version != FORMAT or not levels or not 0 <= start < len(frequencies):
+            raise ValueError(f"its format is {version}, or it holds no n-grams")
+        _check_arrays(levels, lexicon, frequencies)
         return cls(levels, lexicon, frequencies, start)
 
 
-def _is_pair(pair: Any) -> bool:
-    """Whether it has text on both sides; raise a ValueError if it is no pair of texts."""
-    if not isinstance(pair, tuple | list) or [type(text) for text in pair] != [str, str]:
-        raise ValueError(
-            f"`pairs` must hold pairs (source, target) of text. Received: {pair!r:.60}"
-        )
-    return all(text.strip() for text in pair)
+def load_draft(path: str | os.PathLike[str]) -> LexicalDraft | DraftHeads:
+    """Read what `save` of either draft wrote.
 
+    Raises:
+        DamagedFile: If the file holds something else.
+    """
 
-def _read_arrays(path: Any) -> dict[str, np.ndarray]:
-    """Read a file of uncompressed arrays of one dimension, whose sizes its headers say rightly."""
-    with zipfile.ZipFile(path) as archive:
-        for part in archive.infolist():
-            if part.compress_type != zipfile.ZIP_STORED or part.flag_bits & 1:
-                raise ValueError(f"'{part.filename}' is packed or encrypted")
-            with archive.open(part) as file:
-                np.lib.format.read_magic(file)
-                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-                size = math.prod(shape) * dtype.itemsize + file.tell()
-            if size != part.file_size or len(shape) != 1 or dtype.kind not in "if":
-                raise ValueError(f"'{part.filename}' is not the array that it should be")
-    with np.load(path, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    def made(arrays: dict[str, np.ndarray]) -> LexicalDraft | DraftHeads:
+        return (DraftHeads if "heads" in arrays else LexicalDraft).of_arrays(arrays)
+
+    return read_draft(path, made, "`keras-attention draft`")
 
 
 def _check_arrays(levels: Sequence[Level], lexicon: Lexicon, frequencies: np.ndarray) -> None:

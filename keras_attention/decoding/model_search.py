@@ -276,14 +276,13 @@ class ModelSearch:
         rules = self._rules
         shape = encoder_token_ids.shape
         max_length = self._longest(shape[1])
-        needs_compiling = engine.needs_compiling(*shape)
+        is_drafted = self._drafting is not None and shape[0] == 1 and not any(asked)
+        needs_compiling = engine.needs_compiling(shape[0], shape[1], is_drafted)
         drawn = self._uniforms(requests, shape[0], max_length)
         with _noted(progress, needs_compiling, encoder_token_ids, max_length, requests) as made:
+            if is_drafted:
+                return self._drafted(engine, encoder_token_ids, int(max_lengths[0]), requests[0])
             if self._drafting is not None:
-                if shape[0] == 1 and not any(asked):
-                    return self._drafted(
-                        engine, encoder_token_ids, int(max_lengths[0]), requests[0]
-                    )
                 self._drafting.report.add(undrafted=len(requests))
             if isinstance(engine, SearchingEngine):
                 options = search_options(stop, rules.beam_size, rules.length_penalty, max_length)

@@ -232,7 +232,7 @@ class ModelOperations:
             tf.where(ago < 0, self._operations.masked, 0.0)[None], ago[None]
         )
         step = Step(inputs, self._positions[1][:length], None, bias)
-        (logits, _), _ = decode(
+        (logits, _), *_ = decode(
             self._operations,
             self._weights,
             step,
@@ -349,7 +349,7 @@ class ModelOperations:
             self._within_windows(bias, ago),
             tf.reshape(lines, (-1,)),
         )
-        (logits, _), buffers = decode(
+        (logits, _), buffers, _ = decode(
             self._operations, self._weights, step, old.buffers, memory, memory_bias, None
         )
         return logits, buffers

@@ -42,8 +42,8 @@ class Engine(abc.ABC):
     def read_weights(self) -> None:
         """Take over the present weights of the spec."""
 
-    def needs_compiling(self, batch_size: int, length: int) -> bool:
-        """Whether a batch (B, S) takes longer because something is compiled first."""
+    def needs_compiling(self, batch_size: int, length: int, verifies: bool = False) -> bool:
+        """Whether a batch (B, S), or one with a `Verifier`, takes longer because it is compiled first."""
         return False
 
     def positions(self, kind: str, length: int) -> Any:
@@ -56,6 +56,10 @@ class Engine(abc.ABC):
     def as_tensor(self, array: np.ndarray) -> Any:
         """Return a NumPy array as the engine computes with it."""
         return array
+
+    def as_array(self, tensor: Any) -> np.ndarray:
+        """Return what the engine computed as a NumPy array, in float32."""
+        return np.asarray(tensor).astype("float32", copy=False)
 
 
 class SteppingEngine(Engine):
@@ -201,9 +205,11 @@ class State(abc.ABC):
         masked: The bias that hides a slot.
         parents: int64 (B, W), the beams of the last step that those of the next one continue. The state of
             a cell, which is no slot of the buffer, is reordered by it; None without cells.
+        hidden: The engine's tensor (B W, D) that the logits of the last step were made of.
     """
 
     masked: float
+    hidden: Any
 
     def __init__(self, engine: Any, batch_size: int, beam_size: int):
         self.engine = engine
@@ -267,7 +273,9 @@ class Verifier(abc.ABC):
     """
 
     @abc.abstractmethod
-    def verify(self, token_ids: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def verify(
+        self, token_ids: np.ndarray, index: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Feed tokens that follow each other; what was fed at their positions or later is forgotten.
 
         Args:
@@ -276,7 +284,8 @@ class Verifier(abc.ABC):
 
         Returns:
             Log-probabilities, float32, and ids, int32, (T, 2) each, of the two likeliest tokens behind
-            each; (T, 1) of a vocabulary of one, or if one token is fed.
+            each; (T, 1) of a vocabulary of one, or if one token is fed. And float32 (T, D), the hidden
+            states that the logits are made of. The next call may overwrite them.
         """
 
 
@@ -293,13 +302,16 @@ class SteppingVerifier(Verifier):
     """
 
     def __init__(self, engine: SteppingEngine, token_ids: np.ndarray, max_length: int):
+        self._engine = engine
         self._state: Any = engine.start(token_ids, 1, max_length)
         if not engine.fixed_shapes:
             self._state.compact(np.zeros((1, 0), "int32"), max_length)
         self._windows = engine.windows
         self._slots = np.arange(max_length)
 
-    def verify(self, token_ids: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def verify(
+        self, token_ids: np.ndarray, index: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         number = len(token_ids)
         distances = index + np.arange(number)[:, None] - self._slots
         bias = np.full((len(self._windows), 1, *distances.shape), self._state.masked, "float32")
@@ -307,4 +319,4 @@ class SteppingVerifier(Verifier):
             own[(distances >= 0) & (distances < (window or len(self._slots)))] = 0.0
         width = min(2, number)
         scores, ids = self._state.step(token_ids[None], index, index, bias, width, in_a_row=True)
-        return scores[0], ids[0]
+        return scores[0], ids[0], self._engine.as_array(self._state.hidden)

@@ -43,7 +43,7 @@ class JaxEngine(SteppingEngine):
         present = iter(values)
         return self.operations.prepare(self.spec.map_weights(lambda weight: next(present)))
 
-    def needs_compiling(self, batch_size: int, length: int) -> bool:
+    def needs_compiling(self, batch_size: int, length: int, verifies: bool = False) -> bool:
         return (batch_size, length) not in self._known
 
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> JaxState:
@@ -94,7 +94,7 @@ class JaxState(State):
         shape = (*token_ids.shape, -1)
         parents = self.parent_rows()
         step = Step(token_ids, None, np.int32(start), history_bias[:, :, None], parents)
-        (scores, ids), self._buffers = self.engine.step_program(
+        (scores, ids), self._buffers, self.hidden = self.engine.step_program(
             (width, token_ids.shape[1] if in_a_row else 1),
             self.engine.weights,
             step,

@@ -115,7 +115,9 @@ class EngineSelector:
         self._backend = "" if is_fixed else running_backend()
         self.choice = self._chosen(engine, needs)
         self.fixed_shapes = self.choice.name == "jax"
-        self._is_waiting = self.choice.name == "numba" and engine == "auto" and not needs
+        self._verifies = "draft" in needs
+        self._is_waiting = self.choice.name == "numba" and engine == "auto"
+        self._is_waiting &= needs <= {*ABILITIES["numpy"].offers}
         self._is_waiting &= refusal("numpy", spec, precision) is None
         self._multiplications = 0.0
         self._engines: dict[str, Engine] = {}
@@ -188,7 +190,7 @@ class EngineSelector:
             self._multiplications += rows * self._weights_of_step
             if self._is_waiting and self._multiplications <= FEW_MULTIPLICATIONS:
                 engine = self._present("numba")
-                self._is_waiting = not engine.is_compiled()
+                self._is_waiting = not engine.is_compiled(self._verifies)
                 if self._is_waiting:
                     return self._present("numpy")
             return self._present(self.choice.name)

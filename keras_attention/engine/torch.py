@@ -187,6 +187,9 @@ class TorchEngine(SteppingEngine):
     def as_tensor(self, array: np.ndarray) -> Any:
         return torch.from_numpy(array).to(self._device)
 
+    def as_array(self, tensor: Any) -> np.ndarray:
+        return tensor.float().cpu().numpy()
+
 
 class TorchState(State):
     """One search of a `TorchEngine`; keys and values are (B, N, P, d)."""
@@ -224,7 +227,7 @@ class TorchState(State):
         step = Step(self.engine.as_tensor(token_ids), position, start, bias)
         if self.parents is not None:
             step = step._replace(parents=self.engine.as_tensor(self.parent_rows()))
-        (scores, ids), new = decode(
+        (scores, ids), new, self.hidden = decode(
             operations,
             self.engine.weights,
             step,

@@ -90,7 +90,7 @@ class WatchedSpec:
         count, length = decoder_token_ids.shape
         positions = spec.positions(spec.decoder, length)
         step = Step(decoder_token_ids, positions, 0, self._history(count, length))
-        (logits, _), _ = decode(
+        (logits, _), *_ = decode(
             operations, self._weights, step, self._buffers(count, length), memory, bias, None
         )
         scores: dict[str, list[np.ndarray]] = {}

@@ -74,6 +74,7 @@ class RunFolder:
         validation_logs: Folder in `logs` for the loss of the validation set.
         metrics: Log of the training, `metrics.jsonl`.
         branches: Log of the branch weights of a Weighted Transformer, `branches.jsonl`.
+        draft: What proposes tokens for its model, `draft.npz`.
         distilled: Folder of the text that a teacher translated for the run, which is made before the run.
 
     Example:
@@ -102,6 +103,7 @@ class RunFolder:
         self.validation_logs = self.logs / "validation"
         self.metrics = self.path / "metrics.jsonl"
         self.branches = self.path / "branches.jsonl"
+        self.draft = self.path / "draft.npz"
         self.distilled = self.path / "distilled"
 
     @property

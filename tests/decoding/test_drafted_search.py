@@ -32,7 +32,7 @@ class Proposing:
         self.outputs, self.share, self.fewer = outputs, share, fewer
         self.random = np.random.default_rng(seed)
 
-    def propose(self, source_ids, output_ids, n):
+    def propose(self, source_ids, output_ids, n, hidden):
         right = self.outputs[tuple(source_ids)][len(output_ids) :]
         number = self.random.integers(0, n + 1) if self.fewer else n
         is_right = self.random.random(number) < self.share
@@ -101,7 +101,9 @@ class Table(Verifier):
             ids[close] = ids[close, ::-1]
         scores = np.array([[-0.5, -0.9]] * len(token_ids), "float32")
         scores[close, 1] = -0.5 - self.margin
-        return scores[:, : min(2, len(token_ids))], ids[:, : min(2, len(token_ids))]
+        width = min(2, len(token_ids))
+        # Of each token the state is the token that the model chooses behind it.
+        return scores[:, :width], ids[:, :width], self.best[token_ids, None]
 
     def greedy(self):
         output = [START]
@@ -126,11 +128,49 @@ def test_a_single_row_decides_near_ties(seed):
     assert found.sequences[0, 0].tolist() != wide.greedy()
 
 
+@pytest.mark.backends("torch")
+def test_a_draft_is_given_the_state_of_the_last_token():
+    table, seen = Table(7, margin=1.0), []
+
+    class Watching(Proposing):
+        def propose(self, source_ids, output_ids, n, hidden):
+            seen.append((list(output_ids), None if hidden is None else int(hidden[0])))
+            return super().propose(source_ids, output_ids, n, hidden)
+
+    draft = Drafting(Watching({(7,): table.greedy()}, 0.6, fewer=True), 3)
+    drafted_search(table, [7], LIMIT, RULES, draft, "float32", V)
+    assert seen[0] == ([], None) and len(seen) > 4
+    assert all(state == output[-1] for output, state in seen[1:])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("options", OPTIONS[:2])
+def test_logits_are_made_of_the_states(engine, options):
+    if engine == "numba" and not importlib.util.find_spec("numba"):
+        pytest.skip("needs Numba")
+    if engine == "numpy" and options.get("activation") == "gelu":
+        options = {**options, "activation": "relu"}
+    model = model_with(**options)
+    spec = model.spec()
+    runner = EngineSelector(spec, "float32", engine, frozenset({"draft"})).engine()
+    verifier = runner.verifier(np.array(SOURCES[:1], "int32"), LIMIT)
+    verifier.verify(np.array([START], "int32"), 0)
+    fed = np.array([7, 4, 9], "int32")
+    scores, ids, hidden = verifier.verify(fed, 1)
+    assert hidden.shape == (3, 12) and hidden.dtype == np.float32
+    table = spec.output_embedding
+    kernel = table.reverse_embeddings
+    kernel = numpy(table.embeddings).T if kernel is None else numpy(kernel)
+    logits = hidden @ kernel + (0.0 if table.logits_bias is None else numpy(table.logits_bias))
+    logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    np.testing.assert_allclose(np.take_along_axis(logits, ids, 1), scores, atol=2e-4)
+
+
 class Wrong:
     def __init__(self, *ids):
         self.ids = ids
 
-    def propose(self, source_ids, output_ids, n):
+    def propose(self, source_ids, output_ids, n, hidden):
         return list(self.ids)
 
 

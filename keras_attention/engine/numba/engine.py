@@ -127,12 +127,17 @@ class NumbaEngine(SearchingEngine):
     def as_tensor(self, array: np.ndarray) -> np.ndarray:
         return _read_only(array)
 
-    def needs_compiling(self, batch_size: int, length: int) -> bool:
-        return search not in self._compiled
+    def needs_compiling(self, batch_size: int, length: int, verifies: bool = False) -> bool:
+        return (verify if verifies else search) not in self._compiled
 
-    def is_compiled(self) -> bool:
-        """Whether the search is compiled, by this process or an earlier one."""
-        return search in self._compiled or is_on_disk(search, self._signature)
+    def is_compiled(self, verifies: bool) -> bool:
+        """Whether the search, or what verifies, is compiled, by this process or an earlier one."""
+        function = verify if verifies else search
+        return function in self._compiled or is_on_disk(function, self._signature_of(function))
+
+    def _signature_of(self, function: Any) -> tuple[Any, ...]:
+        """Return the types of the arguments of `search` or `verify`."""
+        return (*self._signature, numba.int64) if function is verify else self._signature
 
     @functools.cached_property
     def _signature(self) -> tuple[Any, ...]:
@@ -176,10 +181,7 @@ class NumbaEngine(SearchingEngine):
     def program(self, function: Any) -> Any:
         """Return `search` or `verify`, compiled."""
         if function not in self._compiled:
-            signature = self._signature
-            if function is verify:
-                signature = (*signature, numba.int64)
-            self._compiled[function] = compiled(function, signature)
+            self._compiled[function] = compiled(function, self._signature_of(function))
         return self._compiled[function]
 
     def thread_groups(self, weights: int, sentences: int, beam_size: int) -> tuple[int, int]:
@@ -337,17 +339,28 @@ class NumbaVerifier(Verifier):
         self._encoder_workspace, _, self._source, rules, self._state, self._found = arguments
         self._rules = rules._replace(in_a_row=1)
         self._passes: dict[int, tuple[Any, SearchState, int]] = {}
+        self._shared = np.zeros(3, "int64")  # a barrier and what stops
+        addresses = self._shared.ctypes.data, self._shared[2:].ctypes.data
+        self._alone = ThreadGroup(0, 1, *addresses, np.empty(self._slots, "float32"))
 
-    def verify(self, token_ids: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def verify(
+        self, token_ids: np.ndarray, index: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows = len(token_ids)
         if rows not in self._passes:
             self._passes[rows] = self._pass_of(rows)
         workspace, state, threads = self._passes[rows]
         state.tokens[0] = token_ids
-        arguments = (self._encoder_workspace, workspace, self._source, self._rules, state)
-        program, size = self._engine.program(verify), (threads, self._slots)
-        self._engine.run(program, self._weights, [(*arguments, self._found, index)], size)
-        return state.log_probs, state.ids
+        shared = (self._source, self._rules, state, self._found, index)
+        workspaces = (self._encoder_workspace, workspace)
+        program = self._engine.program(verify)
+        if index and threads == 1:
+            # A pass is short: no other thread need watch for Ctrl-C. To wake one may take as long.
+            program(self._weights.model, *workspaces, self._alone, *shared)
+        else:
+            size = (threads, self._slots)
+            self._engine.run(program, self._weights, [(*workspaces, *shared)], size)
+        return state.log_probs, state.ids, workspace.x
 
     def _pass_of(self, rows: int) -> tuple[Any, SearchState, int]:
         """Return the workspace of passes of so many rows, their state and the number of threads."""

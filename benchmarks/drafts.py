@@ -1,0 +1,189 @@
+"""How much do drafts save in greedy search, and does one translation differ?
+
+    python benchmarks/drafts.py RUN --source-file test.en --train-source train.en --train-target train.de
+    KERAS_BACKEND=torch python benchmarks/drafts.py RUN ... --engine torch     # or tensorflow, jax
+    python benchmarks/drafts.py RUN ... --preset base --sentences 50          # its sizes, with random weights
+
+Searches without drafts, with a `LexicalDraft` and with `DraftHeads` take turns over the sentences, one at a
+time and in batches of 32, and so does a beam of 4, whose translations are others. Printed are the sentences
+that differ from greedy search, the tokens of a pass, and the median time of a turn with the median of its
+ratios to greedy search, turn by turn. Heads learn from the model's own translations, which are made first.
+
+`--preset` takes random weights of this size and the run's tokenizer. They choose other tokens than any model,
+so the draft is then one that proposes a given share of the right tokens, `--share`: what is measured is the
+time of a pass and of what surrounds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import run_facts
+from records import record_path, write_figures
+
+import keras_attention_light
+
+BATCH = 32
+
+
+def main() -> int:
+    """Measure and print; returns 1 if a sentence differs."""
+    options = arguments()
+    facts = run_facts()
+    texts = list(itertools.islice(lines(options.source_file), options.sentences))
+    plain = translator_of(options)
+    subjects = {"greedy": plain, "beam 4": dataclasses.replace(plain, beam_size=4)}
+    subjects |= {
+        name: dataclasses.replace(plain, draft=draft)
+        for name, draft in drafts(options, plain, texts).items()
+    }
+    figures = {}
+    for size in (1, BATCH):
+        turns: dict[str, list[float]] = {name: [] for name in subjects}
+        found = {name: translated(one, texts, size) for name, one in subjects.items()}  # compiles
+        counted = {name: str(one.draft_report) for name, one in subjects.items()}
+        for _ in range(options.rounds):
+            for name, one in subjects.items():
+                begun = time.perf_counter()
+                translated(one, texts, size)
+                turns[name].append(time.perf_counter() - begun)
+        for name, seconds in turns.items():
+            pairs = zip(turns["greedy"], seconds, strict=True)
+            differing = sum(
+                one != other for one, other in zip(found[name], found["greedy"], strict=True)
+            )
+            figures[f"{name}, batches of {size}"] = {
+                "milliseconds a sentence": 1e3 * statistics.median(seconds) / len(texts),
+                "times as fast as greedy": statistics.median(ours / own for ours, own in pairs),
+                "differing": differing,
+                "drafts so far": counted[name],
+                "samples": seconds,
+            }
+            print(f"{name}, batches of {size}: {shown(figures[f'{name}, batches of {size}'])}")
+    load = [round(value, 2) for value in os.getloadavg()]
+    print(f"load average at the end: {load}")
+    case = {"model": options.preset or options.run.name, "engine": plain.engine_for(1).name}
+    record = record_path("drafts", case, facts) if options.record else None
+    write_figures({**facts, "load": load}, "drafts", case, figures, (options.json, record))
+    drafted = [one["differing"] for name, one in figures.items() if not name.startswith("beam")]
+    return int(any(drafted))
+
+
+def arguments() -> argparse.Namespace:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("run", type=Path, help="folder of a finished run")
+    add("--source-file", type=Path, required=True, metavar="FILE")
+    add("--train-source", type=Path, metavar="FILE", help="what the run learned from")
+    add("--train-target", type=Path, metavar="FILE")
+    add("--sentences", type=int, default=2000)
+    add("--engine", default="auto")
+    add("--preset", metavar="NAME", help="a size, for random weights")
+    add("--share", type=float, default=0.5, help="of random weights' proposals, those right (0.5)")
+    add("--rounds", type=int, default=5)
+    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    add("--record", action="store_true", help="also write a record to benchmarks/results/")
+    options = parser.parse_args()
+    if options.preset is None and None in (options.train_source, options.train_target):
+        parser.error("without --preset, --train-source and --train-target are needed")
+    return options
+
+
+def lines(path: Path) -> Any:
+    """Yield the lines of a text file, plain or packed."""
+    from keras_attention.data.text_files import read_lines
+
+    return read_lines(path)
+
+
+def translator_of(options: argparse.Namespace) -> Any:
+    """Return greedy search with the run's model, or with random weights."""
+    given = {"beam_size": 1, "engine": options.engine, "show_progress": False}
+    if options.engine in ("auto", "numba", "numpy") and options.preset is None:
+        return keras_attention_light.load_translator(options.run, **given)
+    from keras_attention import Tokenizer, Transformer, Translator
+
+    if options.preset is None:
+        return Translator.from_run(options.run, **given)
+    import keras
+
+    keras.utils.set_random_seed(0)
+    tokenizer = Tokenizer.load(options.run / "tokenizer")
+    model = Transformer.from_preset(options.preset, vocabulary_size=tokenizer.vocabulary_size)
+    # Random weights may never end, or end at once.
+    return Translator(model, tokenizer, max_extra_length=0, **given)
+
+
+def drafts(options: argparse.Namespace, plain: Any, texts: list[str]) -> dict[str, Any]:
+    """Return what proposes tokens, by name."""
+    from keras_attention.decoding import DraftHeads, LexicalDraft
+
+    if options.preset is not None:
+        return {f"{options.share:.0%} right": Right(plain, texts, options.share)}
+    sources, targets = (list(lines(path)) for path in (options.train_source, options.train_target))
+    pairs = list(zip(sources, targets, strict=True))
+    begun = time.perf_counter()
+    lexical = LexicalDraft.train(plain.tokenizer, pairs)
+    made = time.perf_counter()
+    own = zip(sources[:30_000], plain(sources[:30_000]), strict=True)
+    translated_at = time.perf_counter()
+    heads = DraftHeads.train(plain.model, plain.tokenizer, own)
+    print(
+        f"LexicalDraft made in {made - begun:.0f} s, own translations in {translated_at - made:.0f} s, "
+        f"DraftHeads trained in {time.perf_counter() - translated_at:.0f} s"
+    )
+    return {"LexicalDraft": lexical, "DraftHeads": heads}
+
+
+class Right:
+    """Proposes what greedy search will choose, each token with some probability."""
+
+    def __init__(self, plain: Any, texts: list[str], share: float):
+        self.share, self.random = share, np.random.default_rng(0)
+        self.size = plain.tokenizer.vocabulary_size
+        end = plain.tokenizer.end_token_id
+        sources = [(*ids, end) for ids in plain.tokenizer.encode(texts)]
+        outputs = [best[0].token_ids for best in plain.translate(texts)]
+        self.outputs = dict(zip(sources, outputs, strict=True))
+
+    def propose(self, source_ids: list[int], output_ids: list[int], n: int, hidden: Any) -> Any:
+        """Return the next tokens, some of them wrong."""
+        begun = len(output_ids)
+        right = self.outputs[tuple(source_ids)][begun : begun + n]
+        return [
+            token if chance < self.share else (token + 1) % self.size
+            for token, chance in zip(right, self.random.random(len(right)), strict=True)
+        ]
+
+
+def translated(translator: Any, texts: list[str], size: int) -> list[str]:
+    """Translate in batches of so many sentences."""
+    return [
+        text
+        for first in range(0, len(texts), size)
+        for text in translator(texts[first : first + size])
+    ]
+
+
+def shown(figures: dict[str, Any]) -> str:
+    """Return the figures of a subject as one line."""
+    return (
+        f"{figures['milliseconds a sentence']:.2f} ms a sentence, "
+        f"{figures['times as fast as greedy']:.2f} times as fast as greedy, {figures['differing']} differ; "
+        f"{figures['drafts so far']}"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,241 @@
+"""`DraftHeads`: small networks that read tokens further ahead from the decoder's last hidden state.
+
+Shape letters: D hidden_dim, F inner width of a head, H heads, C candidates, T tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_attention.decoding.draft_files import read_draft, write_arrays
+from keras_attention.decoding.pairs_of_text import encoded_pairs
+from keras_attention.utils.checks import check_has, check_integer
+
+FORMAT = 1
+LEARNING_RATE, BATCH_ROWS = 1e-3, 512
+# The output projection is most of a head's work, so rare tokens are not proposed.
+MOST_CANDIDATES = 8192
+# Of the hidden states of the text, so many numbers are kept: half a gigabyte.
+MOST_NUMBERS = 1 << 27
+# Longer sentences teach little more; engines that compile each shape see few of them.
+LONGEST, MULTIPLE = 128, 16
+
+
+class HeadWeights(NamedTuple):
+    """The weights of all heads, in float32."""
+
+    inner: np.ndarray  # (D, H F)
+    inner_bias: np.ndarray  # (H F,)
+    outer: np.ndarray  # (H, F, D)
+    outer_bias: np.ndarray  # (H, D)
+    kernel: np.ndarray  # (D, C), the model's output projection to the candidates
+    bias: np.ndarray  # (C,)
+    token_ids: np.ndarray  # int32 (C,), the candidates
+
+
+class DraftHeads:
+    """Proposes what heads on the decoder's last hidden state predict (Stern, Shazeer and Uszkoreit 2018).
+
+    From the state that a token was chosen from, head i predicts the token i places behind it: by a
+    feed-forward layer with a residual connection, and then the model's own output projection, to the most
+    frequent tokens. The heads are trained on the frozen model with `train`; give them to a `Translator`. In
+    float32 they change no translation. They propose nothing for the first pass, before which there is no
+    state.
+
+    Args:
+        weights: The weights of the heads.
+
+    Example:
+
+    >>> from keras_attention import Tokenizer, Transformer, Translator
+    >>> texts = ["a small house", "a house", "a small garden"]
+    >>> tokenizer = Tokenizer.train(texts, vocabulary_size=280)
+    >>> model = Transformer(tokenizer.vocabulary_size, 1, 8, 16, 2)
+    >>> plain = Translator(model, tokenizer, beam_size=1, max_extra_length=3, engine="numpy")
+    >>> heads = DraftHeads.train(model, tokenizer, zip(texts, texts), heads=2, epochs=1)
+    >>> translator = Translator(
+    ...     model, tokenizer, beam_size=1, max_extra_length=3, engine="numpy", draft=heads, lookahead=2
+    ... )
+    >>> translator("a garden") == plain("a garden")
+    True
+    """
+
+    def __init__(self, weights: HeadWeights):
+        check_has("weights", weights, "weights that `train` made", *HeadWeights._fields)
+        self._weights = weights
+
+    @classmethod
+    def train(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        pairs: Iterable[tuple[str, str]],
+        heads: int = 3,
+        epochs: int = 10,
+        max_pairs: int = 30_000,
+    ) -> DraftHeads:
+        """Train heads for a model, which stays as it is, with Keras' `fit`.
+
+        Args:
+            model: The `Transformer`, or its spec.
+            tokenizer: The `Tokenizer` of the model.
+            pairs: Pairs (source, target). The model's own translations are the best targets, since they are
+                what is proposed: `zip(sources, translator(sources))`.
+            heads: How many tokens ahead are predicted, H, at most 8. Defaults to 3.
+            epochs: How often the text is read. Defaults to 10.
+            max_pairs: How many pairs are read; the first ones. Defaults to 30,000.
+
+        Raises:
+            ValueError: If an argument is out of range, or there are no pairs.
+        """
+        check_has("model", model, "a built Transformer", "vocabulary_size", "pad_token_id")
+        check_integer("heads", heads, 1, 8)
+        check_integer("epochs", epochs, 1)
+        sources, targets = encoded_pairs(tokenizer, pairs, max_pairs)
+        spec = model.spec() if hasattr(model, "spec") else model
+        hidden, ahead = _examples(spec, sources, targets, heads)
+        counts = np.bincount(ahead[ahead >= 0], minlength=spec.target_vocabulary_size)
+        kept = np.argsort(-counts, kind="stable")[: min(MOST_CANDIDATES, np.count_nonzero(counts))]
+        places = np.full(len(counts) + 1, -1, "int32")  # the last one is that of no token
+        places[kept] = np.arange(len(kept))
+        kernel, bias = _projection(spec, kept)
+        inner, outer = _fitted(hidden, places[ahead], kernel, bias, epochs)
+        return cls(HeadWeights(*inner, *outer, kernel, bias, kept.astype("int32")))
+
+    def propose(
+        self,
+        source_ids: Sequence[int],
+        output_ids: Sequence[int],
+        n: int,
+        hidden: np.ndarray | None = None,
+    ) -> list[int]:
+        """Return the likeliest tokens of the first `n` heads; none without a hidden state."""
+        if hidden is None:
+            return []
+        inner, inner_bias, outer, outer_bias, kernel, bias, token_ids = self._weights
+        if len(hidden) != len(inner):
+            raise ValueError(
+                f"`draft` has heads for states of {len(inner)} numbers, the model has {len(hidden)}. Train "
+                "heads for this model."
+            )
+        activations = np.maximum(hidden @ inner + inner_bias, 0.0)
+        x = hidden + (activations.reshape(len(outer), 1, -1) @ outer)[:, 0] + outer_bias
+        return token_ids[(x[:n] @ kernel + bias).argmax(axis=-1)].tolist()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that `load` reads, such as `"draft.npz"`; an existing one is replaced."""
+        write_arrays(path, {"heads": np.array([FORMAT]), **self._weights._asdict()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> DraftHeads:
+        """Read what `save` wrote. Nothing in it is executed.
+
+        Raises:
+            DamagedFile: If it holds something else.
+        """
+        return read_draft(path, cls.of_arrays, "`DraftHeads.train`")
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> DraftHeads:
+        """Return the heads of a file's arrays; raise one of `draft_files.ERRORS` if they are none."""
+        if arrays["heads"].tolist() != [FORMAT]:
+            raise ValueError(f"its format is {arrays['heads'].tolist()}")
+        weights = HeadWeights(*(arrays[name] for name in HeadWeights._fields))
+        heads, width, depth = weights.outer.shape
+        count = len(weights.token_ids)
+        shapes = [(depth, heads * width), (heads * width,), (heads, width, depth), (heads, depth)]
+        shapes += [(depth, count), (count,), (count,)]
+        if not heads * width * depth * count or [each.shape for each in weights] != shapes:
+            raise ValueError("its parts do not fit each other")
+        if [each.dtype.name for each in weights] != ["float32"] * 6 + ["int32"]:
+            raise ValueError("its parts are not of the right kind")
+        if not all(np.isfinite(each).all() for each in weights):
+            raise ValueError("it has weights that are no numbers")
+        return cls(weights)
+
+
+def _examples(
+    spec: Any, sources: Sequence[list[int]], targets: Sequence[list[int]], heads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return hidden states (T, D), and of each the tokens ahead (T, H); -1 behind the end."""
+    from keras_attention.engine.select import EngineSelector
+
+    selector = EngineSelector(spec, "float32", needs=frozenset({"draft"}))
+    engine: Any = selector.engine(sum(map(len, targets)))
+    longest = min(LONGEST, spec.max_length or LONGEST)
+    states, tokens, number = [], [], 0
+    for source, target in zip(sources, targets, strict=True):
+        if len(target) < 2 or max(len(source), len(target)) > longest:
+            continue
+        source_ids, fed = (
+            _padded(ids, longest, spec.pad_token_id)
+            for ids in (source, [spec.start_token_id, *target[:-1]])
+        )
+        hidden = engine.verifier(source_ids[None], len(fed)).verify(fed, 0)[2]
+        states.append(hidden[: len(target) - 1].copy())
+        padded = np.array([*target[1:], *[-1] * (heads - 1)])
+        tokens.append(np.lib.stride_tricks.sliding_window_view(padded, heads))
+        number += states[-1].size
+        if number > MOST_NUMBERS:
+            break
+    if not number:
+        raise ValueError(f"`pairs` must hold targets of 2 to {longest} tokens. Received none.")
+    return np.concatenate(states), np.concatenate(tokens)
+
+
+def _padded(ids: list[int], longest: int, pad: int) -> np.ndarray:
+    """Return ids, padded to one of a few lengths."""
+    size = min(longest, -(-len(ids) // MULTIPLE) * MULTIPLE)
+    return np.array([*ids, *[pad] * (size - len(ids))], "int32")
+
+
+def _projection(spec: Any, token_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the output projection (D, C) to some tokens, and its bias (C,)."""
+    from keras_attention.spec.parts import as_array
+
+    embedding = spec.output_embedding
+    kernel = embedding.reverse_embeddings
+    kernel = as_array(embedding.embeddings).T if kernel is None else as_array(kernel)
+    bias = spec.decoding_bias()
+    bias = np.zeros(kernel.shape[1]) if bias is None else bias
+    return (
+        np.ascontiguousarray(kernel[:, token_ids], "float32"),
+        bias[token_ids].astype("float32"),
+    )
+
+
+def _fitted(
+    hidden: np.ndarray, places: np.ndarray, kernel: np.ndarray, bias: np.ndarray, epochs: int
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Return the first two and the next two `HeadWeights`, trained to predict places (T, H); -1 is none."""
+    import keras
+
+    width, heads = hidden.shape[1], places.shape[1]
+    project = keras.layers.Dense(len(bias), trainable=False)
+    project.build((None, width))
+    project.set_weights([kernel, bias])
+    inputs = keras.Input((width,))
+    layers, outputs = [], []
+    for head in range(heads):
+        start = keras.initializers.GlorotUniform(seed=head)
+        inner = keras.layers.Dense(2 * width, "relu", kernel_initializer=start)
+        outer = keras.layers.Dense(width, kernel_initializer="zeros")
+        layers.append((inner, outer))
+        outputs.append(project(inputs + outer(inner(inputs))))
+    trained = keras.Model(inputs, keras.ops.stack(outputs, axis=1))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    trained.compile(keras.optimizers.Adam(LEARNING_RATE), loss)
+    order = np.random.default_rng(0).permutation(len(hidden))
+    order = order[: max(1, len(order) // BATCH_ROWS) * BATCH_ROWS]  # one shape is compiled
+    options: dict[str, Any] = {"epochs": epochs, "shuffle": False, "verbose": 0}
+    trained.fit(hidden[order], places[order], batch_size=BATCH_ROWS, **options)
+    weights = [(*inner.get_weights(), *outer.get_weights()) for inner, outer in layers]
+    inner, inner_bias, outer, outer_bias = zip(*weights, strict=True)
+    return (
+        (np.concatenate(inner, axis=1), np.concatenate(inner_bias)),
+        (np.stack(outer), np.stack(outer_bias)),
+    )

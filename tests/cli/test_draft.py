@@ -1,0 +1,71 @@
+"""`keras-attention draft`, and `translate --draft` with what it saved."""
+
+import io
+import re
+import shutil
+import sys
+
+import pytest
+
+from keras_attention.cli.main import main
+from keras_attention.decoding import DraftHeads, LexicalDraft
+from keras_attention.decoding.drafts import load_draft
+
+pytestmark = pytest.mark.backends("torch")
+
+LINES = "The dog sleeps.\n"
+
+
+@pytest.fixture
+def own(run, tmp_path):
+    """A copy of the run, and the options of the command for two files."""
+    shutil.copytree(run, tmp_path / "own")
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text(f"{LINES}A cat sits.\n")
+    target.write_text("Der Hund schläft.\nEine Katze sitzt.\n")
+    return str(tmp_path / "own"), ["--source-file", str(source)], ["--target-file", str(target)]
+
+
+def translated(monkeypatch, capsys, *options):
+    data = io.BytesIO(LINES.encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(data), "utf-8"))
+    main(["translate", *options, "--engine", "numpy"])
+    return capsys.readouterr()
+
+
+def test_a_draft_changes_no_translation(own, monkeypatch, capsys):
+    run, source, target = own
+    plain = translated(monkeypatch, capsys, run, "--beam-size", "1").out
+    for options, kind in (([*source, *target], LexicalDraft), ([*source, "--heads"], DraftHeads)):
+        main(["draft", run, *options])
+        assert f"draft: wrote '{run}/draft.npz'" in capsys.readouterr().err
+        assert isinstance(load_draft(f"{run}/draft.npz"), kind)
+        found = translated(monkeypatch, capsys, run, "--beam-size", "1", "--draft")
+        assert found.out == plain
+        assert "proposed tokens accepted" in found.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--beam-size", "1"], "--draft: there is none in"),
+        (["--beam-size", "3"], "--draft needs --beam-size 1.*Received: 3"),
+        (["--beam-size", "1", "--sample"], "--sample cannot be combined with --draft"),
+        (["--beam-size", "1", "--ban", "x"], "--ban cannot be combined with --draft"),
+    ],
+)
+def test_what_takes_no_draft_is_refused(run, capsys, options, message):
+    with pytest.raises(SystemExit) as left:
+        main(["translate", str(run), "--draft", *options])
+    assert left.value.code == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert re.search(message, shown), shown
+
+
+def test_only_runs_have_drafts(own, capsys):
+    with pytest.raises(SystemExit):
+        main(["draft", "demo_en_de", *own[1]])
+    assert "RUN must be the folder of a run" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["draft", own[0], *own[1], "--pairs", "0"])
+    assert "--pairs must be at least 1" in capsys.readouterr().err

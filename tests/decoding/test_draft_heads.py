@@ -1,0 +1,173 @@
+"""`DraftHeads`: proposals against loops, examples against the training forward, hostile heads and files."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+
+from keras_attention import DraftHeads, LexicalDraft, Translator
+from keras_attention.decoding.draft_heads import HeadWeights, _examples, _fitted, _projection
+from keras_attention.decoding.drafts import load_draft
+from keras_attention.utils.files import DamagedFile
+from tests.engine.test_engines import V, model_with
+from tests.helpers import numpy
+
+pytestmark = pytest.mark.backends("torch")
+
+D, F, H, C = 6, 5, 3, 4
+TEXTS = ["A small house.", "The old man sees the red car.", "The dog sleeps."]
+
+
+def random_heads(depth=D, width=F, heads=H, count=C, size=90, seed=3):
+    random = np.random.default_rng(seed)
+    shapes = [(depth, heads * width), (heads * width,), (heads, width, depth), (heads, depth)]
+    shapes += [(depth, count), (count,)]
+    weights = [random.standard_normal(shape).astype("float32") for shape in shapes]
+    return HeadWeights(*weights, random.permutation(size)[:count].astype("int32"))
+
+
+def loops(weights, hidden):
+    """Stern, Shazeer and Uszkoreit (2018), section 6, one number at a time."""
+    found = []
+    for head in range(H):
+        x = [float(value) for value in hidden]
+        for f in range(F):
+            column = head * F + f
+            total = float(weights.inner_bias[column])
+            total += sum(float(hidden[d] * weights.inner[d, column]) for d in range(D))
+            for d in range(D):
+                x[d] += max(total, 0.0) * weights.outer[head, f, d]
+        x = [x[d] + weights.outer_bias[head, d] for d in range(D)]
+        logits = [sum(x[d] * weights.kernel[d, c] for d in range(D)) for c in range(C)]
+        logits = [logit + weights.bias[c] for c, logit in enumerate(logits)]
+        found.append(int(weights.token_ids[logits.index(max(logits))]))
+    return found
+
+
+def test_proposals_are_those_of_loops():
+    weights, random = random_heads(), np.random.default_rng(8)
+    heads = DraftHeads(weights)
+    seen = set()
+    for _ in range(20):
+        hidden = random.standard_normal(D).astype("float32")
+        expected = loops(weights, hidden)
+        seen |= {*expected}
+        assert [heads.propose([], [], n, hidden) for n in (1, 2, 9)] == [
+            expected[:1],
+            expected[:2],
+            expected,
+        ]
+    assert seen == {*weights.token_ids.tolist()}
+    assert heads.propose([5], [], 3) == []
+    with pytest.raises(ValueError, match="states of 6 numbers, the model has 7"):
+        heads.propose([], [], 3, np.zeros(7, "float32"))
+
+
+@pytest.mark.parametrize("tie_weights", [True, False])
+def test_examples_are_states_of_the_training_forward(tie_weights):
+    model = model_with(tie_weights=tie_weights)
+    sources, targets = [[5, 6, 7, 1], [8, 1]], [[4, 9, 3, 1], [6, 2, 1]]
+    hidden, ahead = _examples(model.spec(), sources, targets, 2)
+    assert ahead.tolist() == [[9, 3], [3, 1], [1, -1], [2, 1], [1, -1]]
+    kernel, bias = _projection(model.spec(), np.arange(V))
+    logits = [
+        numpy(
+            model(
+                {
+                    "encoder_token_ids": np.array([source]),
+                    "decoder_token_ids": np.array([[0, *target[:-2]]]),
+                },
+                training=False,
+            )
+        )[0]
+        for source, target in zip(sources, targets, strict=True)
+    ]
+    np.testing.assert_allclose(hidden @ kernel + bias, np.concatenate(logits), atol=2e-4)
+    with pytest.raises(ValueError, match="targets of 2 to 128 tokens"):
+        _examples(model.spec(), [[5, 1]], [[1]], 2)
+
+
+def test_heads_learn_what_follows():
+    """Each of five states has its own tokens ahead; of some the second is not known."""
+    random = np.random.default_rng(4)
+    centres, following = random.standard_normal((5, D)), random.integers(0, C, (5, 2))
+    kinds = np.arange(200) % 5
+    hidden = (2 * centres[kinds] + 0.05 * random.standard_normal((200, D))).astype("float32")
+    places = following[kinds]
+    places[::3, 1] = -1
+    kernel = (4 * random.standard_normal((D, C))).astype("float32")
+    bias = random.standard_normal(C).astype("float32")
+    inner, outer = _fitted(hidden, places, kernel, bias, 300)
+    heads = DraftHeads(HeadWeights(*inner, *outer, kernel, bias, np.arange(C, dtype="int32")))
+    states = (2 * centres).astype("float32")
+    assert [heads.propose([], [], 2, state) for state in states] == following.tolist()
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return Translator.from_preset("demo_en_de", beam_size=1, engine="numpy", show_progress=False)
+
+
+def test_translations_stay_as_they_are(plain):
+    expected = [plain(text) for text in TEXTS]
+    depth, size = plain.model.hidden_dim, plain.model.target_vocabulary_size
+    hostile = random_heads(depth, count=C, size=size)
+    pairs = [*zip(TEXTS, expected, strict=True)]
+    trained = DraftHeads.train(plain.model, plain.tokenizer, pairs, epochs=60)
+    for heads, least in ((DraftHeads(hostile), 0), (trained, 5)):
+        drafting = dataclasses.replace(plain, draft=copy.deepcopy(heads))
+        assert [drafting(text) for text in TEXTS] == expected
+        report = drafting.draft_report
+        assert report.accepted >= least and report.proposed > report.accepted
+    other = dataclasses.replace(plain, draft=DraftHeads(random_heads(size=size)))
+    with pytest.raises(ValueError, match="`draft` has heads for states of 6 numbers"):
+        other(TEXTS[0])
+
+
+def test_wrong_arguments_are_refused(plain):
+    pairs = [("A house.", "Ein Haus.")]
+    for name, value in (("heads", 9), ("epochs", 0), ("max_pairs", 0)):
+        with pytest.raises(ValueError, match=f"`{name}`"):
+            DraftHeads.train(plain.model, plain.tokenizer, pairs, **{name: value})
+    with pytest.raises(ValueError, match="`pairs` must hold pairs"):
+        DraftHeads.train(plain.model, plain.tokenizer, [])
+
+
+def test_files_are_read_back_and_damaged_ones_refused(tmp_path):
+    path, weights = tmp_path / "draft.npz", random_heads()
+    DraftHeads(weights).save(path)
+    hidden = np.random.default_rng(1).standard_normal(D).astype("float32")
+    expected = DraftHeads(weights).propose([], [], 3, hidden)
+    for loaded in (DraftHeads.load(path), load_draft(path)):
+        assert loaded.propose([], [], 3, hidden) == expected
+    known = {"heads": np.array([1]), **weights._asdict()}
+    damages = {
+        "version": {"heads": np.array([2])},
+        "shape": {"inner": weights.inner.T},
+        "fewer": {"token_ids": weights.token_ids[:-1]},
+        "none": {name: known[name][..., :0] for name in ("kernel", "bias", "token_ids")},
+        "kind": {"bias": weights.bias.astype("float64")},
+        "floats": {"token_ids": weights.token_ids.astype("float32")},
+        "infinite": {"outer": weights.outer * np.inf},
+        "flat": {"outer": weights.outer.reshape(-1)},
+        "pickled": {"bias": np.array([1, {}], object)},
+    }
+    for name, changes in damages.items():
+        np.savez(path, **{**known, **changes})
+        for load in (DraftHeads.load, load_draft):
+            with pytest.raises(DamagedFile, match="is no draft, or is damaged"):
+                load(path)
+                pytest.fail(name)
+    np.savez(path, **{name: known[name] for name in ("heads", "inner")})
+    with pytest.raises(DamagedFile, match="is no draft"):
+        DraftHeads.load(path)
+
+
+def test_either_draft_is_known_by_its_file(plain, tmp_path):
+    draft = LexicalDraft.train(plain.tokenizer, [("A house.", "Ein Haus.")])
+    draft.save(tmp_path / "draft.npz")
+    loaded = load_draft(tmp_path / "draft.npz")
+    assert loaded.propose([4], [], 3) == draft.propose([4], [], 3)
+    with pytest.raises(DamagedFile, match="is no draft"):
+        DraftHeads.load(tmp_path / "draft.npz")
