@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, corpus_bleu
 from keras_attention.callbacks import ConsoleProgress, NonFiniteTraining
+from keras_attention.callbacks import budget as budgets
 from keras_attention.cli.main import main
 from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
 from keras_attention.recipes.config import MOST
@@ -254,7 +256,7 @@ def test_what_tensorboard_unfolds_has_the_loss_and_bleu(finished):
 
 
 @pytest.mark.backends("torch")
-def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path, capsys):
+def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path):
     config = dataclasses.replace(SMALL, steps=1, bleu_every=99)
     # The last is seen in the tokens of the text alone, which were made in the folder.
     for batch_tokens in (3, 60, 200):
@@ -265,8 +267,17 @@ def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path, caps
         assert not list(tmp_path.glob("run*"))
     report = train_translation(corpus, config, tmp_path / "run")
     assert report["config"]["batch_tokens"] == 600 and report["training"]["updates"] == 1
-    # The speed is known when nothing is left to say it for.
-    assert capsys.readouterr().err.count("Budget: ") == 1
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize(("known_after", "left"), [(1, ["2 of 5"]), (2, ["1 of 5"]), (3, [])])
+def test_what_is_left_is_said_again_if_something_is(
+    corpus, tmp_path, monkeypatch, capsys, known_after, left
+):
+    monkeypatch.setattr(budgets, "_is_known", lambda updates, seconds: updates >= known_after)
+    train_translation(corpus, dataclasses.replace(SMALL, steps=5, bleu_every=99), tmp_path / "run")
+    said = re.findall(r"Budget: (.*?), \d", capsys.readouterr().err)
+    assert said == ["5 updates", *(f"{each} updates left" for each in left)]
 
 
 @pytest.mark.backends("torch")
