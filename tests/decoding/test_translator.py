@@ -572,7 +572,7 @@ def test_the_first_texts_of_a_machine(monkeypatch, capsys):
         ]
         if not show_progress:
             assert not capsys.readouterr().err
-    assert capsys.readouterr().err.count("NumPy translates the first few texts") == 1
+    assert capsys.readouterr().err.count("NumPy stands in for it") == 1
 
 
 @pytest.mark.parametrize("engine", [BACKEND, *["plain", "numba"] * ON_TORCH])
