@@ -222,11 +222,8 @@ def cross_attention(model: Any, utterance: Utterance) -> list[np.ndarray]:
 def entry(utterance: Utterance, weights: Sequence[np.ndarray], step: int) -> Entry:
     """Return the record for the attention viewer, in which a source token is the second where it begins."""
     seconds = [f"{i * STRIDE * HOP / RATE:.2f}" for i in range(weights[0].shape[2])]
-    letters = list(f" {utterance.text}".replace(" ", "▁"))
-    letters = [
-        "▁" + letters[1],
-        *letters[2:],
-    ]  # A space begins a word, the first one is not written.
+    first, *rest = utterance.text.replace(" ", "▁")  # A space begins a word.
+    letters = [f"▁{first}", *rest]
     return make_entry(
         step,
         f"{utterance.text}, {len(utterance.samples) / RATE:.2f} seconds",

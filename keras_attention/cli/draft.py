@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,9 +57,16 @@ def main(arguments: Sequence[str], program: str) -> None:
         start_backend()
     from keras_attention.decoding.draft_heads import DraftHeads
     from keras_attention.decoding.drafts import LexicalDraft
+    from keras_attention.engine.select import EngineSelector
 
     translator = light_translator(options.run, beam_size=1)
-    pairs: list[tuple[str, str]] = list(itertools.islice(files, options.pairs))
+    spec = translator.model.spec() if hasattr(translator.model, "spec") else translator.model
+    # Or says why it takes no drafts.
+    EngineSelector(spec, "float32", needs=frozenset({"draft"}))
+    # To the end, so that files of different lengths are refused.
+    pairs = [pair for number, pair in enumerate(files) if number < options.pairs]
+    if not any(source.strip() for source, _ in pairs):
+        raise ValueError(f"--source-file: '{options.source_file}' has no text.")
     if options.target_file is None:
         sources = [source for source, _ in pairs]
         pairs = list(zip(sources, translator(sources), strict=True))

@@ -100,7 +100,6 @@ def say_engines(program: str, models: Sequence[Any]) -> None:
         with activity(f"translating a first text with {model.name}"):
             model.translator(".")
         name, reason = model.translator.engine_for(1)
-        why = (
-            "" if name == "numba" else f" {reason}"
-        )  # Numba's is the fastest, whoever asked for it.
+        # Numba's is the fastest, whoever asked for it.
+        why = "" if name == "numba" else f" {reason}"
         say(f"{program}: {model.source} to {model.target} by {name}.{why}")

@@ -94,7 +94,8 @@ def main(arguments: Sequence[str], program: str) -> None:
             written.flush()
             progress.values(f"{number + len(chunk):,} lines")
 
-        chunks_as_they_come(lines, name, answer)
+        # Drafts are for sentences that come alone.
+        chunks_as_they_come(lines, name, answer, most=1 if options.draft else None)
         beside.check_end()
         if message := unusual.message():
             say(f"{program}: {message}")
@@ -130,7 +131,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--draft",
         action="store_true",
         help="with --beam-size 1, propose tokens by the draft that `keras-attention draft` saved with the "
-        "run: fewer passes give the same translations of lines that come one at a time",
+        "run: fewer passes give the same translations; lines are then translated one at a time",
     )
     add(
         "--n-best",

@@ -31,7 +31,7 @@ START_BYTES = 512  # enough to know a kind of file
 PAGES = ("text/html", "application/xhtml+xml")
 # The first tag of a web page, behind what may stand before it.
 PAGE = re.compile(
-    rb"\s*(?:(?:<\?.*?\?>|<!--.*?-->)\s*)*<(?:!doctype html|html|head|body|title|meta)\b",
+    rb"\s*(?:(?:<\?(?:(?!\?>).)*\?>|<!--(?:(?!-->).)*-->)\s*)*<(?:!doctype html|html|head|body)\b",
     re.I | re.S,
 )
 RETRY_CODES = (408, 429, 500, 502, 503, 504)
@@ -89,7 +89,7 @@ def download(
         ValueError: If `url` is not such a URL, or the content is not the expected one. Such a download is
             deleted; a file that was at `path` before is kept.
     """
-    if not re.match("https?://", url, re.I):
+    if not (isinstance(url, str) and re.match("https?://[^/?#]", url, re.I)):
         raise ValueError(f"`url` must be an http or https URL. Received: url={url!r}")
     path = Path(path)
     if not path.exists():
@@ -166,8 +166,8 @@ class _Wanted:
 
     def check_start(self, start: bytes, kind: str) -> None:
         """Raise unless the first bytes, and the kind that the server names, can be those of the file."""
-        is_page = kind in PAGES or PAGE.match(start.removeprefix(codecs.BOM_UTF8))
-        if self.sha256 is None and is_page:
+        text = start.removeprefix(codecs.BOM_UTF8)
+        if self.sha256 is None and (kind in PAGES or PAGE.match(text)):
             raise self.refused("it is a web page. Does the address lead to another file now?")
         if self.begins is not None and not self.begins(start):
             raise self.refused(
@@ -255,7 +255,8 @@ def _fetch(wanted: _Wanted, part: Path, timeout: float) -> None:
         raise ConnectionError(
             "the server does not have that part of the file; the download starts again"
         ) from error
-    except ValueError as error:  # of urllib, which does not say what it cannot read
+    # Of urllib, which does not say what it cannot read.
+    except (ValueError, http.client.InvalidURL) as error:
         raise wanted.refused(f"its address, or where that leads, is wrong ({error}).") from error
     with response:
         is_resumed = response.status == 206

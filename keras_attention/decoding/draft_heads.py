@@ -19,7 +19,8 @@ FORMAT = 1
 LEARNING_RATE, BATCH_ROWS = 1e-3, 512
 # The output projection is most of a head's work, so rare tokens are not proposed.
 MOST_CANDIDATES = 8192
-# Of the hidden states of the text, so many numbers are kept: half a gigabyte.
+# Of the hidden states of the text, so many numbers are kept: half a gigabyte, and three times that
+# while they are put in order.
 MOST_NUMBERS = 1 << 27
 # Longer sentences teach little more; engines that compile each shape see few of them.
 LONGEST, MULTIPLE = 128, 16
@@ -122,9 +123,10 @@ class DraftHeads:
                 f"`draft` has heads for states of {len(inner)} numbers, the model has {len(hidden)}. Train "
                 "heads for this model."
             )
-        activations = np.maximum(hidden @ inner + inner_bias, 0.0)
-        x = hidden + (activations.reshape(len(outer), 1, -1) @ outer)[:, 0] + outer_bias
-        return token_ids[(x[:n] @ kernel + bias).argmax(axis=-1)].tolist()
+        with np.errstate(over="ignore", invalid="ignore"):  # Of a file, which may hold any numbers.
+            activations = np.maximum(hidden @ inner + inner_bias, 0.0)
+            x = hidden + (activations.reshape(len(outer), 1, -1) @ outer)[:, 0] + outer_bias
+            return token_ids[(x[:n] @ kernel + bias).argmax(axis=-1)].tolist()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file that `load` reads, such as `"draft.npz"`; an existing one is replaced."""
@@ -146,15 +148,15 @@ class DraftHeads:
             raise ValueError(f"its format is {arrays['heads'].tolist()}")
         weights = HeadWeights(*(arrays[name] for name in HeadWeights._fields))
         heads, width, depth = weights.outer.shape
-        count = len(weights.token_ids)
+        (count,) = weights.token_ids.shape
         shapes = [(depth, heads * width), (heads * width,), (heads, width, depth), (heads, depth)]
         shapes += [(depth, count), (count,), (count,)]
         if not heads * width * depth * count or [each.shape for each in weights] != shapes:
             raise ValueError("its parts do not fit each other")
         if [each.dtype.name for each in weights] != ["float32"] * 6 + ["int32"]:
             raise ValueError("its parts are not of the right kind")
-        if not all(np.isfinite(each).all() for each in weights):
-            raise ValueError("it has weights that are no numbers")
+        if not all(np.isfinite(each).all() for each in weights) or weights.token_ids.min() < 0:
+            raise ValueError("it has weights or tokens that are none")
         return cls(weights)
 
 
@@ -215,17 +217,17 @@ def _fitted(
     import keras
 
     width, heads = hidden.shape[1], places.shape[1]
-    project = keras.layers.Dense(len(bias), trainable=False)
+    project = keras.layers.Dense(len(bias), trainable=False, dtype="float32")
     project.build((None, width))
     project.set_weights([kernel, bias])
-    inputs = keras.Input((width,))
+    inputs = keras.Input((width,), dtype="float32")
     layers, outputs = [], []
     for head in range(heads):
         start = keras.initializers.GlorotUniform(seed=head)
-        inner = keras.layers.Dense(2 * width, "relu", kernel_initializer=start)
-        outer = keras.layers.Dense(width, kernel_initializer="zeros")
+        inner = keras.layers.Dense(2 * width, "relu", kernel_initializer=start, dtype="float32")
+        outer = keras.layers.Dense(width, kernel_initializer="zeros", dtype="float32")
         layers.append((inner, outer))
-        outputs.append(project(inputs + outer(inner(inputs))))
+        outputs.append(project(keras.ops.add(inputs, outer(inner(inputs)))))
     trained = keras.Model(inputs, keras.ops.stack(outputs, axis=1))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
     trained.compile(keras.optimizers.Adam(LEARNING_RATE), loss)

@@ -102,11 +102,10 @@ def with_details(
 
 def _asked(known: Any, head: Sequence[int] | None) -> tuple[Sequence[int] | None, str]:
     """Return the head to ask and what its rows stand for, by what the card knows."""
-    if not isinstance(known, Mapping) or known.get("head") is None:
+    own = known.get("head") if isinstance(known, Mapping) else None
+    if own is None or (head is not None and not np.array_equal(head, own)):
         return head, "read"
-    if head is not None and [*head] != [*known["head"]]:
-        return head, "read"
-    return known["head"], known.get("rows", "read")
+    return own, "predicted" if known.get("rows") == "predicted" else "read"
 
 
 def check_head(translator: Translator, head: Sequence[int] | None) -> None:
@@ -137,7 +136,8 @@ def alignment_head(
 
 
 def _check_within(head: Sequence[int], layers: int, heads: int) -> None:
-    if not (0 <= head[0] < layers and 0 <= head[1] < heads):
+    is_pair = np.shape(head) == (2,) and np.asarray(head).dtype.kind in "iu"
+    if not (is_pair and 0 <= head[0] < layers and 0 <= head[1] < heads):
         raise ValueError(
             f"`head` must be a layer from 0 to {layers - 1} and a head from 0 to {heads - 1}. "
             f"Received: {head!r}"

@@ -13,7 +13,7 @@ from keras_attention.decoding.drafts import load_draft
 
 pytestmark = pytest.mark.backends("torch")
 
-LINES = "The dog sleeps.\n"
+LINES = "The dog sleeps.\nThe cat sits on the mat.\n"
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def own(run, tmp_path):
     """A copy of the run, and the options of the command for two files."""
     shutil.copytree(run, tmp_path / "own")
     source, target = tmp_path / "source", tmp_path / "target"
-    source.write_text(f"{LINES}A cat sits.\n")
+    source.write_text("The dog sleeps.\nA cat sits.\n")
     target.write_text("Der Hund schläft.\nEine Katze sitzt.\n")
     return str(tmp_path / "own"), ["--source-file", str(source)], ["--target-file", str(target)]
 
@@ -42,7 +42,9 @@ def test_a_draft_changes_no_translation(own, monkeypatch, capsys):
         assert isinstance(load_draft(f"{run}/draft.npz"), kind)
         found = translated(monkeypatch, capsys, run, "--beam-size", "1", "--draft")
         assert found.out == plain
-        assert "proposed tokens accepted" in found.err
+        # Lines of a file, too, are drafted for.
+        assert re.search(r"in [1-9]\d* passes.* of [1-9]\d* proposed tokens accepted", found.err)
+        assert "without drafts" not in found.err
 
 
 @pytest.mark.parametrize(
@@ -62,10 +64,19 @@ def test_what_takes_no_draft_is_refused(run, capsys, options, message):
     assert re.search(message, shown), shown
 
 
-def test_only_runs_have_drafts(own, capsys):
+def test_only_runs_and_pairs_give_drafts(own, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["draft", "demo_en_de", *own[1]])
     assert "RUN must be the folder of a run" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["draft", own[0], *own[1], "--pairs", "0"])
     assert "--pairs must be at least 1" in capsys.readouterr().err
+    longer = tmp_path / "longer"
+    longer.write_text("Ein Hund.\n" * 3)
+    with pytest.raises(SystemExit):
+        main(["draft", own[0], *own[1], "--target-file", str(longer), "--pairs", "1"])
+    assert "longer" in capsys.readouterr().err
+    longer.write_text(" \n\n")
+    with pytest.raises(SystemExit):
+        main(["draft", own[0], "--source-file", str(longer)])
+    assert "has no text" in capsys.readouterr().err

@@ -214,7 +214,18 @@ def test_wrong_addresses_are_named(server, tmp_path):
     for address in (server.url, server.redirect):
         with pytest.raises(ValueError, match=re.escape(f"{address} was not kept: its address")):
             download(address, tmp_path / "file.gz", None)
+    for address in ("http://localhost:abc/x", "http://localhost:9/a b"):
+        with pytest.raises(ValueError, match=re.escape(f"{address} was not kept: its address")):
+            download(address, tmp_path / "file.gz", None)
+    for address in ("https://", b"http://a", None):
+        with pytest.raises(ValueError, match="must be an http or https URL"):
+            download(address, tmp_path / "file.gz", None)
     assert names(tmp_path) == []
+
+
+def test_comments_without_end_are_no_work(server, tmp_path):
+    server.content = b"<!---->" * 73 + b"text"
+    assert download(server.url, tmp_path / "file", None).read_bytes() == server.content
 
 
 def test_two_at_once_download_once(server, tmp_path, capsys, monkeypatch):

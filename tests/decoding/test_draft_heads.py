@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 
@@ -104,6 +105,21 @@ def test_heads_learn_what_follows():
     assert [heads.propose([], [], 2, state) for state in states] == following.tolist()
 
 
+@pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16"])
+def test_heads_are_float32_under_any_policy(policy, tmp_path):
+    random = np.random.default_rng(13)
+    hidden, kernel = (random.standard_normal(shape).astype("float32") for shape in ((9, D), (D, C)))
+    places, bias = random.integers(0, C, (9, 2)), np.zeros(C, "float32")
+    keras.config.set_dtype_policy(policy)
+    try:
+        inner, outer = _fitted(hidden, places, kernel, bias, 1)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    weights = HeadWeights(*inner, *outer, kernel, bias, np.arange(C, dtype="int32"))
+    DraftHeads(weights).save(tmp_path / "draft.npz")
+    assert load_draft(tmp_path / "draft.npz").propose([], [], 2, hidden[0])
+
+
 @pytest.fixture(scope="module")
 def plain():
     return Translator.from_preset("demo_en_de", beam_size=1, engine="numpy", show_progress=False)
@@ -152,6 +168,8 @@ def test_files_are_read_back_and_damaged_ones_refused(tmp_path):
         "infinite": {"outer": weights.outer * np.inf},
         "flat": {"outer": weights.outer.reshape(-1)},
         "pickled": {"bias": np.array([1, {}], object)},
+        "no axes": {"token_ids": np.array(5, "int32")},
+        "negative": {"token_ids": weights.token_ids - 100},
     }
     for name, changes in damages.items():
         np.savez(path, **{**known, **changes})

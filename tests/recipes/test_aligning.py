@@ -205,6 +205,10 @@ def test_refusals(translator):
     found = translator.translate(TEXTS)
     with pytest.raises(ValueError, match="a layer from 0 to 1 and a head from 0 to 3"):
         with_details(translator, TEXTS, found, (2, 0))
+    known = dataclasses.replace(translator, card={"alignment": {"head": 3, "rows": None}})
+    for head in (3, None):
+        with pytest.raises(ValueError, match="a layer from 0 to 1 and a head from 0 to 3"):
+            with_details(known, TEXTS, found, head)
     with pytest.raises(ValueError, match="`rows` must be one of"):
         with_details(translator, TEXTS, found, (1, 0), "written")
     with pytest.raises(ValueError, match="4 texts, 1 lists"):
