@@ -222,7 +222,7 @@ def cross_attention(model: Any, utterance: Utterance) -> list[np.ndarray]:
 def entry(utterance: Utterance, weights: Sequence[np.ndarray], step: int) -> Entry:
     """Return the record for the attention viewer, in which a source token is the second where it begins."""
     seconds = [f"{i * STRIDE * HOP / RATE:.2f}" for i in range(weights[0].shape[2])]
-    first, *rest = utterance.text.replace(" ", "▁")  # A space begins a word.
+    first, *rest = list(utterance.text.replace(" ", "▁"))  # A space begins a word.
     letters = [f"▁{first}", *rest]
     return make_entry(
         step,
