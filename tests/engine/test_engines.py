@@ -157,7 +157,7 @@ def test_the_plain_operations_are_the_definition():
         if index:
             bias[:, 0] = bias[np.arange(B)[:, None], 0, parents]
             bias[:, 0, range(K), range(K, 2 * K)] = 0.0
-        (scores, ids), buffers = decode(
+        (scores, ids), buffers, _ = decode(
             operations, weights,
             Step(tokens[index], positions[index : index + 1], index * K, bias[None]),
             buffers, memory, memory_bias, 2,
