@@ -15,9 +15,9 @@ from constituency_parsing import RECIPES
 pytestmark = pytest.mark.backends("torch")
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-SCRIPTS = sorted(
-    path for path in (ROOT / "examples" / "paper").glob("*.py") if "__main__" in path.read_text()
+EXAMPLES, SCRIPTS = (
+    sorted(path for path in folder.glob("*.py") if "__main__" in path.read_text())
+    for folder in (ROOT / "examples", ROOT / "examples" / "paper")
 )
 
 
