@@ -182,6 +182,10 @@ def test_a_search_for_nan_finds_none_in_a_healthy_model():
         model.compile(Adam(1e-3), LabelSmoothedCrossentropy(0.1))
         assert np.isfinite(model.train_on_batch(inputs, labels))
         assert np.isfinite(model.predict_on_batch(inputs)).all()
+        # So wide that XLA would compile parts of the step, which knows no such checks.
+        wide = Transformer(130, 1, 128, 132, 2, dropout=0.1)
+        wide.compile(Adam(1e-3), LabelSmoothedCrossentropy(0.1))
+        assert np.isfinite(wide.train_on_batch(inputs, labels))
         for engine in ("tensorflow", "plain"):
             translator = Translator(model, LetterTokenizer(), beam_size=2, engine=engine)
             assert len(translator.translate(["cab", "gab"], n_best=2)) == 2

@@ -23,7 +23,14 @@ def _is_fast(width: int) -> bool:
     Eager calls keep to the definitions: they are for looking at, and XLA would compile for each shape.
     """
     is_graph = width >= reference.SMALLEST_WIDTH and not tf.executing_eagerly()
-    return is_graph and not tf.config.list_physical_devices("TPU")
+    return is_graph and not tf.config.list_physical_devices("TPU") and not _is_watched()
+
+
+def _is_watched() -> bool:
+    """Whether `tf.debugging.enable_check_numerics` adds operations, which XLA does not know."""
+    with tf.Graph().as_default() as graph:
+        tf.constant(1.0)
+    return len(graph.get_operations()) > 1
 
 
 def _island(function: Callable[..., Any]) -> Any:
