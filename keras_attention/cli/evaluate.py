@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,10 @@ def _check_numbers(options: argparse.Namespace) -> None:
 
     if options.comet is not None and options.source_file is None:
         raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
+    if options.comet is not None and importlib.util.find_spec("comet") is None:
+        from keras_attention.evaluation.comet import check_comet
+
+        check_comet(options.comet)  # which says what to install
     for name in ("ter", "comet"):
         if getattr(options, name) and options.tries:
             raise ValueError(f"--{name} cannot be combined with the options --try-...")
@@ -157,7 +162,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
 
 
 def _check_scorers(options: argparse.Namespace) -> None:
-    """Refuse scores whose packages are missing; only here, because their room imports Keras."""
+    """Refuse scores that cannot be had; only here, because their room imports Keras."""
     from keras_attention.evaluation.comet import fetch_comet
     from keras_attention.evaluation.moses_bleu import check_moses
 
