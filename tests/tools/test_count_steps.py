@@ -10,8 +10,8 @@ pytestmark = pytest.mark.backends("tensorflow")
 
 # They were 46 and 28 at commit 7313ee5, before the rooms were made.
 # Since layers check what they are called with, about ten of these are checks, which lead nowhere.
-# One asks whether Numba is compiled, one whether texts can be iterated. Two lead to the stacks, which have a file of their own, since others
-# than `Transformer` run them.
+# One asks whether Numba is compiled, one whether texts can be iterated. Two lead to the stacks, which have a
+# file of their own, since others than `Transformer` run them.
 MOST_OF_A_TRANSLATION = 37
 MOST_TO_ATTENTION = 37
 
