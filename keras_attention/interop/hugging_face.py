@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +46,8 @@ NEVER = -1e9  # The logit's bias of a token that is never produced.
 # Entry of a config.json that `export_hugging_face` wrote: what the model was trained with.
 OWN_SETTINGS = "keras_attention"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "tanh": "tanh"}
+# Largest factor of a residual stream: an epsilon below EPSILON / 1024**2 is that one.
+LARGEST_FACTOR = 1024
 # Weights that are computed, or the same as others.
 IGNORED = r".*embed_positions\.weight|.*embed_tokens\.weight|model\.shared\.weight|lm_head\.weight"
 
@@ -78,6 +81,16 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         settings.values = {**settings.values, **read_foreign_json(generation, dict)}
     path, weights = _read_weights(folder)
     epsilon = own.get("layer_norm_epsilon", float, EPSILON)
+    if (factor := own.get("residual_factor", int, 1)) != 1:
+        if factor not in (2**i for i in range(LARGEST_FACTOR.bit_length())):
+            raise ValueError(
+                f"'{config}': residual_factor must be a power of two, at most {LARGEST_FACTOR}. "
+                f"Received: {factor}"
+            )
+        depth = settings.number("decoder_layers")
+        is_tied = settings.get("tie_word_embeddings", bool, True)
+        powers = ResidualPowers(depth, is_tied, kind == "pegasus")
+        weights = {name: powers.scaled(name, weights[name], 1 / factor) for name in weights}
     model = _Model(settings, Arrays(weights, f"'{path}'"), kind == "pegasus", epsilon)
     spec = checked(model.spec, path)
     if "as_transformers" in (positions, own.get("positions", str, positions)):
@@ -150,6 +163,45 @@ def _read_pickle(path: Path) -> dict[str, np.ndarray]:
             f"{str(error).splitlines()[0] if str(error) else ''}. Download it again, or convert it to "
             f"{SAFE_WEIGHTS}."
         ) from None
+
+
+def residual_factor(epsilon: float) -> int:
+    """Return the factor of the residual stream with which `EPSILON` does what `epsilon` does without it.
+
+    Normalisation of x with epsilon is that of `f x` with `f**2 epsilon`. A power of two changes no bit of
+    a mantissa, so that what was multiplied comes back as it was; `EPSILON / f**2` is within a factor of 2.
+    """
+    ratio = EPSILON / max(epsilon, EPSILON / LARGEST_FACTOR**2)
+    return int(2 ** round(math.log2(ratio) / 2))
+
+
+class ResidualPowers:
+    """Says how weights change when the residual stream of a model is multiplied by a factor.
+
+    Args:
+        decoder_layers: Number of the decoder's layers.
+        is_tied: Whether the output layer has the table of the embeddings.
+        is_pre_norm: Whether normalisations are before sub-layers.
+    """
+
+    def __init__(self, decoder_layers: int, is_tied: bool, is_pre_norm: bool) -> None:
+        # A tied table is multiplied, so the last normalisation before it is divided.
+        last = -1 if is_tied else 0
+        to_stream = (
+            r".*(embed_tokens|shared|embed_positions)\.weight|.*(out_proj|fc2)\.(weight|bias)"
+        )
+        if is_pre_norm:  # Sub-layers read what a normalisation wrote.
+            self._patterns = [(r"model\.decoder\.layer_norm\..*", last), (to_stream, 1)]
+        else:
+            top = rf"model\.decoder\.layers\.{decoder_layers - 1}\.final_layer_norm\..*"
+            from_stream = r".*(q_proj|k_proj|v_proj|fc1)\.weight"
+            norms = r".*_layer_norm\..*"
+            self._patterns = [(top, last), (norms, 1), (from_stream, -1), (to_stream, 1)]
+
+    def scaled(self, name: str, weight: np.ndarray, factor: float) -> np.ndarray:
+        """Return what becomes of a weight."""
+        powers = (power for pattern, power in self._patterns if re.fullmatch(pattern, name))
+        return weight * np.float32(factor ** next(powers, 0))
 
 
 class _Model:

@@ -23,6 +23,8 @@ from keras_attention.interop.hugging_face import (
     NEVER,
     OWN_SETTINGS,
     SAFE_WEIGHTS,
+    ResidualPowers,
+    residual_factor,
 )
 from keras_attention.spec.parts import (
     AttentionSpec,
@@ -62,8 +64,10 @@ def export_hugging_face(
 
     * `AutoTokenizer` gives the ids of OPUS-MT: the end token first, the unknown token second, padding last.
       What is written in a text like a special token, such as `"</s>"`, is one for it.
-    * The logits are the same, but for transformers' larger epsilon in normalisations (1e-5). If the model has
-      learned a logit for padding, that is the last but one piece, because padding has none there.
+    * The logits are the same to 1e-4. transformers has one epsilon in normalisations, 1e-5: a model with a
+      smaller one is written with a residual stream that is larger by a power of two, which comes to the same.
+    * If the model has learned a logit for padding, that is the last but one piece, because padding has none
+      there.
     * The search is the other program's own, which can choose another translation than `Translator`:
       transformers divides scores by `length ** length_penalty`, where this package, like the authors' code,
       divides by `((5 + length) / 6) ** alpha`.
@@ -290,6 +294,7 @@ class MarianFiles:
             OWN_SETTINGS: {
                 "positions": "as_transformers",
                 "layer_norm_epsilon": options["layer_norm_epsilon"],
+                "residual_factor": residual_factor(options["layer_norm_epsilon"]),
             },
         }
 
@@ -333,10 +338,17 @@ class _Export(MarianFiles):
 
     def weights(self, max_length: int) -> Named:
         """Yield all weights with their names in transformers."""
+        options = self._options
+        factor = residual_factor(options["layer_norm_epsilon"])
+        powers = ResidualPowers(self._depths[1], options["tie_weights"], options["normalize_first"])
+        for name, weight in self._unscaled(max_length, factor > 1):
+            yield name, powers.scaled(name, weight, factor)
+
+    def _unscaled(self, max_length: int, has_positions: bool) -> Named:
         yield from self._tables()
         for kind in ("encoder", "decoder"):
             stack = getattr(self._spec, kind)
-            if self._options["normalize_first"]:  # Marian's models compute theirs.
+            if has_positions or self._options["normalize_first"]:  # Marian's models compute theirs.
                 rows = sinusoid(np.arange(max_length), self._spec.hidden_dim)[:, self._order]
                 yield f"model.{kind}.embed_positions.weight", rows
             for number, block in enumerate(stack.blocks):
