@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import socket
+import struct
 import time
 from collections.abc import Sequence
 from itertools import count
@@ -33,7 +34,7 @@ class SummaryWriter:
             to add values to a finished training. Defaults to True.
 
     Raises:
-        ImportError: If the `tensorboard` package is not installed.
+        ImportError: If the packages `tensorboard` and `google-crc32c` are not installed.
 
     Example:
 
@@ -49,10 +50,12 @@ class SummaryWriter:
     def __init__(self, folder: str | os.PathLike[str], resumes: bool = True):
         try:
             # Only the event format: `tensorboard.summary` would import TensorFlow.
+            import google_crc32c
             from tensorboard.compat.proto import event_pb2, summary_pb2
-            from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
-            raise ImportError("SummaryWriter needs tensorboard: pip install tensorboard") from error
+            raise ImportError(
+                "SummaryWriter needs two packages: pip install tensorboard google-crc32c"
+            ) from error
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._metadata = summary_pb2.SummaryMetadata
         self._session_start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
@@ -62,7 +65,8 @@ class SummaryWriter:
         # TensorBoard reads files by this prefix, in the order of their names.
         number = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers):06d}"
         self.path = self.folder / f"events.out.tfevents.{int(time.time()):010d}.{number}"
-        self._records = RecordWriter(open(self.path, "xb"))
+        self._checksum = google_crc32c.value
+        self._file = open(self.path, "xb")
         self._write(file_version="brain.Event:2")
         self.flush()
 
@@ -133,15 +137,15 @@ class SummaryWriter:
 
     def flush(self) -> None:
         """Hands everything written so far to the operating system."""
-        if not self._records.closed:
+        if not self._file.closed:
             with naming_errors(self.path):
-                self._records.flush()
+                self._file.flush()
 
     def close(self) -> None:
         """Flushes and closes the file; a second call does nothing."""
-        if not self._records.closed:
+        if not self._file.closed:
             with naming_errors(self.path):
-                self._records.close()
+                self._file.close()
 
     def __enter__(self) -> SummaryWriter:
         return self
@@ -156,8 +160,18 @@ class SummaryWriter:
         self._write(step=int(step), summary=self._summary(value=[value]))
 
     def _write(self, **fields: Any) -> None:
-        if self._records.closed:
+        if self._file.closed:
             raise ValueError(f"This SummaryWriter is closed: open a new one on {self.folder}.")
         event = self._event(wall_time=time.time(), **fields)
+        content = event.SerializeToString()
+        length = struct.pack("<Q", len(content))
+        # TensorBoard's own writer computes the checksums in Python, 3 MB in a second.
+        record = [length, self._masked(length), content, self._masked(content)]
         with naming_errors(self.path):
-            self._records.write(event.SerializeToString())
+            self._file.write(b"".join(record))
+
+    def _masked(self, content: bytes) -> bytes:
+        """Return the checksum as TFRecord files have it: rotated by 15 bits, with a constant added."""
+        checksum = self._checksum(content)
+        rotated = checksum >> 15 | checksum << 17
+        return struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)
