@@ -2,6 +2,7 @@
 
     python benchmarks/drafts.py RUN --source-file test.en --train-source train.en --train-target train.de
     KERAS_BACKEND=torch python benchmarks/drafts.py RUN ... --engine torch     # or tensorflow, jax
+    python benchmarks/drafts.py RUN ... --lookahead 1 --heads 0               # one proposal a pass, no heads
     python benchmarks/drafts.py RUN ... --preset base --sentences 50          # its sizes, with random weights
 
 Searches without drafts, with a `LexicalDraft` and with `DraftHeads` take turns over the sentences, one at a
@@ -42,7 +43,7 @@ def main() -> int:
     plain = translator_of(options)
     subjects = {"greedy": plain, "beam 4": dataclasses.replace(plain, beam_size=4)}
     subjects |= {
-        name: dataclasses.replace(plain, draft=draft)
+        name: dataclasses.replace(plain, draft=draft, lookahead=options.lookahead)
         for name, draft in drafts(options, plain, texts).items()
     }
     figures = {}
@@ -91,6 +92,9 @@ def arguments() -> argparse.Namespace:
     add("--engine", default="auto")
     add("--preset", metavar="NAME", help="a size, for random weights")
     add("--share", type=float, default=0.5, help="of random weights' proposals, those right (0.5)")
+    add("--lookahead", type=int, default=3, help="tokens that are proposed for a pass (3)")
+    add("--heads", type=int, default=30_000, help="translations that heads learn from; 0: no heads")
+    add("--epochs", type=int, default=10, help="how often they learn from each (10)")
     add("--rounds", type=int, default=5)
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
     add("--record", action="store_true", help="also write a record to benchmarks/results/")
@@ -135,13 +139,16 @@ def drafts(options: argparse.Namespace, plain: Any, texts: list[str]) -> dict[st
     pairs = list(zip(sources, targets, strict=True))
     begun = time.perf_counter()
     lexical = LexicalDraft.train(plain.tokenizer, pairs)
+    print(f"LexicalDraft made in {time.perf_counter() - begun:.0f} s", flush=True)
+    if not options.heads:
+        return {"LexicalDraft": lexical}
+    begun = time.perf_counter()
+    own = zip(sources[: options.heads], plain(sources[: options.heads]), strict=True)
     made = time.perf_counter()
-    own = zip(sources[:30_000], plain(sources[:30_000]), strict=True)
-    translated_at = time.perf_counter()
-    heads = DraftHeads.train(plain.model, plain.tokenizer, own)
+    heads = DraftHeads.train(plain.model, plain.tokenizer, own, epochs=options.epochs)
     print(
-        f"LexicalDraft made in {made - begun:.0f} s, own translations in {translated_at - made:.0f} s, "
-        f"DraftHeads trained in {time.perf_counter() - translated_at:.0f} s"
+        f"own translations in {made - begun:.0f} s, DraftHeads trained in {time.perf_counter() - made:.0f} s",
+        flush=True,
     )
     return {"LexicalDraft": lexical, "DraftHeads": heads}
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keras_attention.data.sentence_pieces import encoded
+
 SIDES = ("source", "target")
 # The first word may name the language to translate into, as in OPUS-MT's multilingual models.
 LANGUAGE = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
@@ -136,7 +138,7 @@ class ImportedPieces:
         if processor is None:
             rows = [text.split() for text in texts]
         else:
-            rows = processor.encode(texts, out_type=str) if texts else []
+            rows = encoded(processor, texts, str)
         prefix = self.source_prefix if side == "source" else []
         return [
             [*prefix, *(ids.get(piece, unknown) for piece in [*code, *row])]

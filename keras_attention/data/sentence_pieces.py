@@ -31,6 +31,8 @@ TRAINER: dict[str, Any] = {
     # than asked, which `Tokenizer.train` documents.
     "minloglevel": 2,
 }
+# Threads, which SentencePiece starts anew for each list, take as long to begin.
+FEW_ROWS = 256
 
 
 class SentencePieces:
@@ -90,8 +92,8 @@ class SentencePieces:
         return tuple(map(self.id_to_piece, range(SPECIAL_IDS, first_byte)))
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text, computed on all cores."""
-        return self._processor.encode(texts, num_threads=_threads(texts))
+        """Return the ids of each text."""
+        return encoded(self._processor, texts, int)
 
     def encode_with_dropout(self, texts: list[str], dropout: float, seed: int) -> list[list[int]]:
         """Return the ids of each text, with each merge skipped with probability `dropout`."""
@@ -103,14 +105,16 @@ class SentencePieces:
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Text of each row of ids."""
-        if not rows:
-            return []  # of no row SentencePiece makes ""
-        return self._processor.decode(rows, num_threads=_threads(rows))
+        if len(rows) <= FEW_ROWS:
+            return [self._processor.decode(row) if row else "" for row in rows]
+        return self._processor.decode(rows, num_threads=-1)
 
 
-def _threads(rows: list[Any]) -> int:
-    """Return 1 for one row, which would wait for threads to begin; else -1, that is, all."""
-    return 1 if len(rows) == 1 else -1
+def encoded(processor: Any, texts: list[str], out_type: type) -> list[Any]:
+    """Return the ids (int) or pieces (str) of each text, of many texts computed on all cores."""
+    if len(texts) <= FEW_ROWS:
+        return [processor.encode(text, out_type=out_type) for text in texts]
+    return processor.encode(texts, out_type=out_type, num_threads=-1)
 
 
 def _lines(sentences: Iterable[str]) -> Iterator[str]:

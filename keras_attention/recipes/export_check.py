@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ from keras_attention.utils.sides import encode_side
 if TYPE_CHECKING:
     from keras_attention.decoding.translator import Translator
 
-# Largest difference of log P for each token: of float32 weights rounding, of rounded weights what they cost.
+# Of log P for each token: the largest difference that is rounding, and the mean that rounded weights cost.
 TOLERANCE, ROUNDED_TOLERANCE = 1e-3, 0.2
 # Share of the sentences that must be equal, where programs have the same rules; one may always differ.
 EQUAL_SHARE = 0.995
@@ -183,8 +184,8 @@ def check_export(
         references: Their translations, for BLEU. Defaults to none: BLEU is that with the translations of the
             translator.
         beam_size: Number of beams. Defaults to 1, greedy search.
-        tolerance: Largest difference of log P(target) for each token of it. Defaults to 0.001, and to 0.2 for
-            rounded weights.
+        tolerance: Largest difference of log P(target) for each token of it. Defaults to 0.001; of rounded
+            weights the mean difference may be 0.2.
 
     Returns:
         An `ExportCheck`; `passed` says whether the export is the model.
@@ -307,14 +308,16 @@ class _Check:
         row = self._row(name, folder, found, apart[worst])
         self.programs.append(row)
         self._note_differences(name, found)
-        if tolerance is None:
-            tolerance = TOLERANCE if row.precision == "float32" else ROUNDED_TOLERANCE
-        if not apart[worst] <= tolerance:
+        difference = apart[worst]
+        if tolerance is None and row.precision != "float32":
+            # Of a thousand targets, one or another suffers much from weights that are in order.
+            difference, tolerance = statistics.fmean(apart), ROUNDED_TOLERANCE
+        if not difference <= (TOLERANCE if tolerance is None else tolerance):
             text, target = self._pairs[worst]
             self.problems.append(
                 f"{name} finds log P {scores[worst]:.4f} for the target {target!r} of {text!r}, the original "
-                f"{self._scores[worst]:.4f}: {apart[worst]:.2g} for each token, at most {tolerance:g} is "
-                "rounding. The weights differ."
+                f"{self._scores[worst]:.4f}: {apart[worst]:.2g} for each token, which is no rounding. The "
+                "weights differ."
             )
         number = round(len(self._texts) * (1.0 - row.equal_sentences))
         same_rules = reader.searches_alike or self._search.beam_size == 1

@@ -125,6 +125,36 @@ def test_one_number_of_a_file_is_found(change, translator, onnx_folder, tmp_path
     assert not found.passed and re.search(problem, found.problems[0])
 
 
+@pytest.mark.parametrize("shift, is_right", [(0.19, True), (0.21, False)])
+def test_rounded_weights_may_hurt_single_targets(
+    shift, is_right, translator, tmp_path, in_process, monkeypatch
+):
+    """The mean over the targets counts: twice the shift for one half, nothing for the other."""
+    pytest.importorskip("ctranslate2")
+    folder = translator.export(tmp_path / "int8", "ctranslate2", quantization="int8")
+    check = export_check._Check
+    scores = {}
+
+    def compare(self, folder, kind, name, reader, tolerance):
+        shifts = [2 * shift * (i % 2) for i in range(len(self._scores))]
+        lengths = zip(self._scores, shifts, self._lengths, strict=True)
+        scores[name] = [score - moved * length for score, moved, length in lengths]
+        return original(self, folder, kind, name, reader, tolerance)
+
+    def probe(folder, kind, name, *rest):
+        found = export_probe_of(folder, kind, name, *rest)
+        return {**found, "scores": scores[name]} if name in scores else found
+
+    original, export_probe_of = check.compare, export_check._probe
+    monkeypatch.setattr(check, "compare", compare)
+    monkeypatch.setattr(export_check, "_probe", probe)
+    assert len(TEXTS) % 2 == 0
+    found = check_export(translator, folder, TEXTS)
+    assert found.passed is is_right and found.programs[1].score_difference == pytest.approx(
+        2 * shift
+    )
+
+
 def test_scores_are_log_probabilities(translator):
     """Of a Keras model and of files; what is never produced has no probability."""
     model = Transformer.from_spec(translator.model)
