@@ -28,7 +28,7 @@ from keras_attention.engine.numba.layers import (
     normalize,
     top_log_probs,
 )
-from keras_attention.engine.numba.packing import Packing, pack_rows
+from keras_attention.engine.numba.packing import Packing, eight_bit_scales, pack_rows
 from keras_attention.engine.numba.threads import pass_barrier
 from keras_attention.engine.numba.tiles import multiply
 
@@ -104,6 +104,63 @@ def test_product(rows, depth, width, precision, native):
     np.testing.assert_array_equal(product(packing, x, weight, bias, threads=3), got)
 
 
+def eight_bit_weight(scales, depth, seed=4):
+    """Integers times a scale for each row; each scale has a 127 in its first row."""
+    integers = np.random.default_rng(seed).integers(-126, 127, (len(scales), depth))
+    _, first = np.unique(scales, return_index=True)
+    integers[first, 1] = 127
+    return integers.astype("float32") * np.float32(scales)[:, None], integers
+
+
+SCALES = {
+    "one of a matrix": [0.013] * 45,
+    "one of each row": 0.01 + 0.002 * np.arange(45) ** 1.5,
+    "of three joined matrices": [0.013] * 20 + [0.11] * 12 + [0.0021] * 13,
+}
+
+
+@pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
+def test_weights_of_8_bits_are_known(scales):
+    weight, integers = eight_bit_weight(scales, 37)
+    weight[:, 5] = 0.0
+    integers[:, 5] = 0
+    found = eight_bit_scales(weight)
+    np.testing.assert_allclose(found[:, None] * integers, weight, rtol=5e-7)
+    np.testing.assert_array_equal(np.rint(weight / found[:, None]), integers)
+
+
+def test_other_weights_are_not_taken_for_8_bits():
+    weight, _ = eight_bit_weight(SCALES["one of a matrix"], 37)
+    weight[3, 4] *= 1 + 2e-5
+    assert eight_bit_scales(weight) is None
+    assert eight_bit_scales(numbers(45, 37)) is None
+    assert eight_bit_scales(np.full((2, 3), np.nan, "float32")) is None
+
+
+@pytest.mark.parametrize("rows, depth, width", SIZES)
+def test_product_of_float32_and_weights_of_8_bits(rows, depth, width):
+    """What the weights lose is nothing, and the rows are not rounded."""
+    packing = Packing("float32", stored="int8")
+    weight, _ = eight_bit_weight(0.003 + 0.001 * np.arange(width), depth)
+    x, bias = numbers(rows, depth), numbers(width, seed=5)
+    got = product(packing, x, weight, bias)
+    wanted = x.astype("float64") @ weight.astype("float64").T + bias
+    np.testing.assert_allclose(got, wanted, atol=2e-5, rtol=1e-5)
+    np.testing.assert_array_equal(product(packing, x, weight, bias, relu=True), np.maximum(got, 0))
+    np.testing.assert_array_equal(product(packing, x[:1], weight, bias), got[:1])
+    assert packing.pack_weight(weight, bias)[0].nbytes < weight.nbytes / 4 + 64 * (depth + width)
+
+
+def test_int8_does_not_round_weights_of_8_bits_again():
+    scales = [0.0131] * 45
+    weight, integers = eight_bit_weight(scales, 37)
+    integers[:, 0] = weight[:, 0] = 0
+    packed, _, found, _ = Packing("int8", ()).pack_weight(weight, None)
+    steps = packed.transpose(0, 2, 1, 3).reshape(64, -1)[:45, :37]
+    np.testing.assert_array_equal(steps, integers)
+    np.testing.assert_allclose(found.ravel()[:45], scales, rtol=1e-6)
+
+
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names processors of x86")
 def test_product_without_avx512():
     """For a processor of another kind, in a process that compiles for it."""
@@ -113,6 +170,7 @@ def test_product_without_avx512():
         "assert tiles.tile_rows('float32') == (2, 2) and not compiling.has_amx('int8');"
         "[test_product(*sizes, precision, NATIVE[0]) for sizes in SIZES for precision in PRECISIONS];"
         "test_bytes_do_not_overflow(NATIVE[0]);"
+        "[test_product_of_float32_and_weights_of_8_bits(*sizes) for sizes in SIZES];"
         "assert 'vpmaddwd' in str(packed_product.inspect_asm());"
         "print('the same')"
     )

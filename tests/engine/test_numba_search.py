@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import keras
 import numpy as np
 import pytest
 
@@ -100,6 +101,27 @@ def test_precisions_are_near(precision, options):
     assert 0.0 < error < 0.1 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("options", [{}, {"decoder_cell": "ssru", "num_layers": 2}])
+def test_weights_of_8_bits_are_searched_in_float32(options):
+    """As they are, and again as floats once they are trained further."""
+    model = branched_model(**options)
+    for weight in model.weights:
+        if len(weight.shape) > 1:
+            array = keras.ops.convert_to_numpy(weight)
+            scale = np.abs(array).max() / 127
+            weight.assign(np.rint(array / scale) * scale)
+    engine = engine_of(model)
+    assert engine.weights.packing.kernel == "float32 int8"
+    for _ in range(2):
+        found = searched(engine)
+        wanted = forward_scores(model, found["alive_sequences"][:, :, :6])
+        np.testing.assert_allclose(found["alive_scores"], wanted, atol=4e-4)
+        weight = model.weights[0]
+        weight.assign(weight * np.random.default_rng(3).uniform(0.8, 1.2, weight.shape))
+        engine.read_weights()
+        assert engine.weights.packing.kernel == "float32"
+
+
 @pytest.mark.parametrize("options", [{}, *BRANCHES])
 @pytest.mark.parametrize("groups, threads", [(1, 2), (1, 3), (3, 1), (2, 2)])
 def test_threads_and_neighbours_change_nothing(groups, threads, options, monkeypatch):
@@ -122,7 +144,7 @@ def test_threads_and_neighbours_change_nothing(groups, threads, options, monkeyp
 def test_who_works_together(precision, monkeypatch):
     """Sentences are shared out where weights are cached, or rows are many; else a product is."""
     engine = engine_of(model_with(), precision)
-    at_once = engine._packing.at_once
+    at_once = engine.weights.packing.at_once
     assert at_once == 1 if precision == "float32" else at_once in (2, 4)
 
     def chosen(*batches):

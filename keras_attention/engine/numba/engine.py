@@ -34,7 +34,7 @@ from keras_attention.engine.numba.layers import (
     Stack,
     Workspace,
 )
-from keras_attention.engine.numba.packing import Packing
+from keras_attention.engine.numba.packing import Packing, eight_bit_scales
 from keras_attention.engine.numba.search import (
     Hypotheses,
     Rules,
@@ -76,6 +76,7 @@ class Weights(NamedTuple):
     model: Model
     arrays: list[Any]
     of_step: int  # how many weights a step of the decoder reads
+    packing: Packing
 
 
 class NumbaEngine(SearchingEngine):
@@ -85,29 +86,21 @@ class NumbaEngine(SearchingEngine):
 
     def __init__(self, spec: TransformerSpec, precision: str):
         super().__init__(spec, precision)
-        self._packing = Packing(precision)
+        # By function and micro-kernel, which can change when weights of 8 bits are trained further.
         self._compiled: dict[Any, Any] = {}
+        self._signatures: dict[str, tuple[Any, ...]] = {}
 
     def read_weights(self) -> None:
         self._positions.clear()
         arrays: list[Any] = []
+        packing = Packing(self.precision, stored=self._stored())
 
         def packed(matrix: Matrix) -> list[int]:
             depth, width = matrix.kernel.shape
-            arrays.append(self._packing.pack_weight(matrix.kernel.T, matrix.bias))
-            return self._packing.matrix(arrays[-1], width, depth)
+            arrays.append(packing.pack_weight(matrix.kernel.T, matrix.bias))
+            return packing.matrix(arrays[-1], width, depth)
 
-        store = Preparation(
-            read=as_array,
-            table=_read_only,
-            softmax=lambda table, kernel, bias: packed(
-                Matrix(table.T if kernel is None else kernel, bias)
-            ),
-            matrix=packed,
-            norm=_norm,
-            xp=np,
-        )
-        weights = prepare(self.spec, store)
+        weights = prepare(self.spec, self._preparation(packed))
         heads = (self.spec.num_heads, self.spec.key_dim, self.spec.value_dim)
         model = Model(
             encoder=_stack(weights.encoder, self.spec.encoder, heads[0]),
@@ -116,38 +109,72 @@ class NumbaEngine(SearchingEngine):
             source=weights.target if weights.source is None else weights.source,
             target=weights.target,
             heads=heads,
-            layout=self._packing.layout,
+            layout=packing.layout,
         )
         stack = model.decoder
         tables = (stack.matrices[:, :6], stack.branches, model.softmax)
         of_step = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in tables)
         # Assigned at once: another thread may be searching with the weights that were read before.
-        self.weights = Weights(model, arrays, of_step)
+        self.weights = Weights(model, arrays, of_step, packing)
+
+    def _stored(self) -> str:
+        """Return the dtype of packed weights: 8 bits also in float32 if all weights are multiples of a scale.
+
+        So are those of models that came with 8 bits. They are read from memory, which takes most of a step,
+        and a fourth is read; each product is that of float32.
+        """
+        table = as_array(self.spec.output_embedding.embeddings)
+        if self.precision != "float32" or eight_bit_scales(table) is None:
+            return self.precision
+        found: list[bool] = []
+
+        def check(matrix: Matrix) -> None:
+            found.append(eight_bit_scales(matrix.kernel.T) is not None)
+
+        prepare(self.spec, self._preparation(check))
+        return "int8" if all(found) else self.precision
+
+    def _preparation(self, matrix: Callable[[Matrix], Any]) -> Preparation:
+        """Return how weights are stored, with a function for each matrix."""
+        return Preparation(
+            read=as_array,
+            table=_read_only,
+            softmax=lambda table, kernel, bias: matrix(
+                Matrix(table.T if kernel is None else kernel, bias)
+            ),
+            matrix=matrix,
+            norm=_norm,
+            xp=np,
+        )
 
     def as_tensor(self, array: np.ndarray) -> np.ndarray:
         return _read_only(array)
 
     def needs_compiling(self, batch_size: int, length: int, verifies: bool = False) -> bool:
-        return (verify if verifies else search) not in self._compiled
+        function = verify if verifies else search
+        return (function, self.weights.packing.kernel) not in self._compiled
 
     def is_compiled(self, verifies: bool) -> bool:
         """Whether the search, or what verifies, is compiled, by this process or an earlier one."""
         function = verify if verifies else search
-        return function in self._compiled or is_on_disk(function, self._signature_of(function))
+        is_here = not self.needs_compiling(1, 1, verifies)
+        return is_here or is_on_disk(function, self._signature_of(function, self.weights))
 
-    def _signature_of(self, function: Any) -> tuple[Any, ...]:
-        """Return the types of the arguments of `search` or `verify`."""
-        return (*self._signature, numba.int64) if function is verify else self._signature
-
-    @functools.cached_property
-    def _signature(self) -> tuple[Any, ...]:
-        """The types of the arguments of the compiled search, the same in each search."""
-        options = SearchOptions(1, 1, 0.0, np.ones(2, "float32"), 0)
-        token_ids = np.full((1, 1), self.spec.end_token_id, "int32")
-        model, limits = self.weights.model, np.ones(1, "int32")
-        encoder, decoder, *rest = self.arguments(model, token_ids, limits, options, slice(None))
-        member = ThreadGroup(0, 1, 0, 0, np.empty(1, "float32"))
-        return tuple(map(numba.typeof, (model, encoder, decoder, member, *rest)))
+    def _signature_of(self, function: Any, weights: Weights) -> tuple[Any, ...]:
+        """Return the types of the arguments of `search` or `verify`, the same in each search."""
+        kernel = weights.packing.kernel
+        if kernel not in self._signatures:
+            options = SearchOptions(1, 1, 0.0, np.ones(2, "float32"), 0)
+            token_ids = np.full((1, 1), self.spec.end_token_id, "int32")
+            limits = np.ones(1, "int32")
+            encoder, decoder, *rest = self.arguments(
+                weights, token_ids, limits, options, slice(None)
+            )
+            member = ThreadGroup(0, 1, 0, 0, np.empty(1, "float32"))
+            given = (weights.model, encoder, decoder, member, *rest)
+            self._signatures[kernel] = tuple(map(numba.typeof, given))
+        signature = self._signatures[kernel]
+        return (*signature, numba.int64) if function is verify else signature
 
     def search(
         self,
@@ -162,11 +189,9 @@ class NumbaEngine(SearchingEngine):
         groups, threads = self.thread_groups(weights.of_step, len(token_ids), beam_size)
         # Batches come longest first: each group gets long sentences and short ones.
         parts = [slice(group, None, groups) for group in range(groups)]
-        searches = [
-            self.arguments(weights.model, token_ids, limits, options, part) for part in parts
-        ]
+        searches = [self.arguments(weights, token_ids, limits, options, part) for part in parts]
         slots = max(token_ids.shape[1], max_length)
-        self.run(self.program(search), weights, searches, (threads, slots), made)
+        self.run(self.program(search, weights), weights, searches, (threads, slots), made)
         found = _no_hypotheses(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):
@@ -178,11 +203,12 @@ class NumbaEngine(SearchingEngine):
         self.check_ids(token_ids)
         return NumbaVerifier(self, token_ids, max_length)
 
-    def program(self, function: Any) -> Any:
+    def program(self, function: Any, weights: Weights) -> Any:
         """Return `search` or `verify`, compiled."""
-        if function not in self._compiled:
-            self._compiled[function] = compiled(function, self._signature_of(function))
-        return self._compiled[function]
+        key = function, weights.packing.kernel
+        if key not in self._compiled:
+            self._compiled[key] = compiled(function, self._signature_of(function, weights))
+        return self._compiled[key]
 
     def thread_groups(self, weights: int, sentences: int, beam_size: int) -> tuple[int, int]:
         """Return how many groups of threads search a part of the sentences each, and their threads.
@@ -192,15 +218,15 @@ class NumbaEngine(SearchingEngine):
         are in the cache, and fewer if they come from memory; more threads work in each where a step is long.
         """
         most = numba.config.NUMBA_NUM_THREADS
-        is_cached = weights * self._packing.layout.weights.itemsize <= CACHED_BYTES
+        is_cached = weights * self.weights.packing.layout.weights.itemsize <= CACHED_BYTES
         least_sentences = 1 if is_cached else -(-ROWS_PER_GROUP // beam_size)
         groups = max(1, min(most, sentences // least_sentences))
-        work = sentences * beam_size * weights // self._packing.at_once
+        work = sentences * beam_size * weights // self.weights.packing.at_once
         return groups, max(1, min(most // groups, work // (groups * WORK_PER_THREAD)))
 
     def arguments(
         self,
-        model: Model,
+        weights: Weights,
         token_ids: np.ndarray,
         limits: np.ndarray,
         options: SearchOptions,
@@ -208,7 +234,8 @@ class NumbaEngine(SearchingEngine):
     ) -> tuple[Any, ...]:
         """Return what the compiled search of some sentences takes, but for model and thread group."""
         beam_size, max_length, _, penalties, decisive_slot, rules, draws = options
-        spec, token_ids, limits = self.spec, token_ids[part], limits[part]
+        spec, model = self.spec, weights.model
+        token_ids, limits = token_ids[part], limits[part]
         sentences, length = token_ids.shape
         is_token = token_ids != spec.pad_token_id
         bounds = np.concatenate([[0], np.cumsum(is_token.sum(axis=1))]).astype("int64")
@@ -261,10 +288,11 @@ class NumbaEngine(SearchingEngine):
             previous=np.empty((sentences, beam_size, max_length), "int32"),
         )
         found = _no_hypotheses(sentences, beam_size, max_length, spec.pad_token_id)
-        workspaces = (self.workspace(model, number) for number in (tokens, rows))
+        workspaces = (self.workspace(weights, number) for number in (tokens, rows))
         return *workspaces, source, how, state, found
 
-    def workspace(self, model: Model, rows: int) -> Workspace:
+    def workspace(self, weights: Weights, rows: int) -> Workspace:
+        model = weights.model
         stacks = (model.encoder, model.decoder)
         tables = [table for stack in stacks for table in (stack.matrices, stack.branches)]
         widest = max(int(table[:, :, tiles.WIDTH].max()) for table in tables)
@@ -273,7 +301,7 @@ class NumbaEngine(SearchingEngine):
         depth = self.spec.hidden_dim
         widths = (depth, depth, depth, widest, heads * value_dim, deepest)
         arrays = (np.empty((rows, width), "float32") for width in widths)
-        return Workspace._make([*arrays, self._packing.workspace(rows, deepest)])
+        return Workspace._make([*arrays, weights.packing.workspace(rows, deepest)])
 
     def run(
         self,
@@ -335,7 +363,7 @@ class NumbaVerifier(Verifier):
         self._slots = max(token_ids.shape[1], max_length)
         options = SearchOptions(1, max_length, 0.0, np.ones(max_length + 1, "float32"), 0)
         one = np.ones(1, "int32")
-        arguments = engine.arguments(self._weights.model, token_ids, one, options, slice(None))
+        arguments = engine.arguments(self._weights, token_ids, one, options, slice(None))
         self._encoder_workspace, _, self._source, rules, self._state, self._found = arguments
         self._rules = rules._replace(in_a_row=1)
         self._passes: dict[int, tuple[Any, SearchState, int]] = {}
@@ -353,7 +381,7 @@ class NumbaVerifier(Verifier):
         state.tokens[0] = token_ids
         shared = (self._source, self._rules, state, self._found, index)
         workspaces = (self._encoder_workspace, workspace)
-        program = self._engine.program(verify)
+        program = self._engine.program(verify, self._weights)
         if index and threads == 1:
             # A pass is short: no other thread need watch for Ctrl-C. To wake one may take as long.
             program(self._weights.model, *workspaces, self._alone, *shared)
@@ -375,7 +403,7 @@ class NumbaVerifier(Verifier):
             ids=np.empty((rows, min(2, rows, size)), "int32"),
         )
         _, threads = self._engine.thread_groups(self._weights.of_step, 1, rows)
-        return self._engine.workspace(self._weights.model, rows), state, threads
+        return self._engine.workspace(self._weights, rows), state, threads
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

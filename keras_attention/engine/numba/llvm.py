@@ -16,7 +16,7 @@ LINE = 64  # bytes of a cache line
 
 BYTE, SHORT, INT, LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 FLOAT = ir.FloatType()
-STORED = {"float32": FLOAT, "bfloat16": SHORT}
+STORED = {"float32": FLOAT, "bfloat16": SHORT, "int8": BYTE}
 SIZES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 # The code of a micro-kernel: a function that writes it, of LLVM's builder and the kernel's arguments.
@@ -111,4 +111,6 @@ def as_float(builder: Any, numbers: Any, stored: str) -> Any:
         integers, floats = ir.VectorType(INT, lanes), ir.VectorType(FLOAT, lanes)
         upper = ir.Constant(integers, [16] * lanes)
         return builder.bitcast(builder.shl(builder.zext(numbers, integers), upper), floats)
+    if stored == "int8":
+        return builder.sitofp(numbers, ir.VectorType(FLOAT, numbers.type.count))
     return numbers

@@ -19,6 +19,10 @@ from keras_attention.engine.numba.compiling import has_amx, has_features, njit
 from keras_attention.engine.numba.llvm import INT, LANES, LONG, address, ir, load, store
 
 LEVELS = 127  # of 8-bit integers, to each side of zero
+# Relative error of a product of float32, with some room.
+ROUNDING = 4e-7
+# Matrices that one may be joined of, each with a scale.
+MOST_SCALES = 8
 # Rows that are transposed at once.
 TRANSPOSED = 4
 # Zero among bytes without sign.
@@ -31,6 +35,7 @@ AVX512_FEATURES = {"bfloat16": "avx512bf16", "int8": "avx512vnni"}
 ROWS = {
     "float32": ("float32", "float32", 1),
     "bfloat16": ("float32", "float32", 1),
+    "float32 int8": ("float32", "float32", 1),
     "int8": ("int32", "int16", 2),
     "avx512 bfloat16": ("int32", "uint16", 2),
     "avx512 int8": ("uint32", "uint8", 4),
@@ -69,6 +74,8 @@ class Packing:
         native: The extensions that may be used where the processor has them: `"amx"` for bfloat16 and
             8-bit integers, `"avx512"` for BF16 and VNNI. Without them weights are widened as they are
             read: bfloat16 to float32, 8-bit integers to 16 bits.
+        stored: `"int8"` for float32 with weights that all are 8-bit integers times a scale. Defaults to the
+            precision.
 
     Attributes:
         kernel: The name of the micro-kernel.
@@ -76,12 +83,19 @@ class Packing:
         layout: What compiled code reads.
     """
 
-    def __init__(self, precision: str, native: Sequence[str] = ("amx", "avx512")):
-        self.precision = precision
+    def __init__(
+        self,
+        precision: str,
+        native: Sequence[str] = ("amx", "avx512"),
+        stored: str | None = None,
+    ):
+        self.precision, self._stored = precision, stored or precision
         self.kernel = _kernel(precision, native)
+        if self._stored != precision:
+            self.kernel = f"{precision} {stored}"
         self.is_amx = self.kernel.startswith("amx")
         rows, rounded, self.at_once = ROWS[self.kernel]
-        weights = {"float32": "float32", "bfloat16": "uint16", "int8": "int8"}[precision]
+        weights = {"float32": "float32", "bfloat16": "uint16", "int8": "int8"}[self._stored]
         sums = "int32" if precision == "int8" else "float32"
         kv = "uint16" if precision == "bfloat16" else "float32"
         group, unit, multiple = tiles.GROUP, 4, tiles.UNROLLED * self.at_once
@@ -101,11 +115,11 @@ class Packing:
         scales = np.ones(len(weight), "float32")
         if bias is None:
             bias = np.zeros(len(weight), "float32")
-        if self.precision == "int8":
-            scales = np.abs(weight).max(axis=1) / np.float32(LEVELS)
-            scales[scales == 0.0] = 1.0
+        if self._stored == "int8":
+            exact = eight_bit_scales(weight)
+            scales = _row_scales(weight) if exact is None else exact
             weight = np.rint(weight / scales[:, None]).astype("int8")
-        elif self.precision == "bfloat16":
+        elif self._stored == "bfloat16":
             weight = weight.astype(ml_dtypes.bfloat16).view("uint16")
         filled = _filled(_filled(weight, 0, tiles.PANEL), 1, self.layout.multiple)
         count = len(filled) // tiles.PANEL
@@ -150,6 +164,40 @@ def _kernel(precision: str, native: Sequence[str]) -> str:
         if "avx512" in native and has_features(AVX512_FEATURES[precision]):
             return f"avx512 {precision}"
     return precision
+
+
+def eight_bit_scales(weight: np.ndarray) -> np.ndarray | None:
+    """Return scales (F,) of which the rows of a float32 weight (F, D) are multiples, by integers of 8 bits.
+
+    A row has a scale of its own, as in CTranslate2, or shares that of a matrix, as in Marian; matrices may be
+    joined. The largest number of each scale is 127 times it. None if there are no such scales.
+    """
+    scales = _row_scales(weight)
+    top = scales.argmax()
+    if not _are_multiples(weight[[top]], scales[[top]]).all():
+        return None
+    if _are_multiples(weight, scales).all():
+        return scales
+    unknown, shared = np.arange(len(weight)), scales.copy()
+    for _ in range(MOST_SCALES):  # The largest one first.
+        shared[unknown] = scales[unknown].max()
+        unknown = unknown[~_are_multiples(weight[unknown], shared[unknown])]
+        if not len(unknown):
+            return shared
+    return None
+
+
+def _row_scales(weight: np.ndarray) -> np.ndarray:
+    """Return the scale (F,) of each row with which its largest number is 127; of zeros the least there is."""
+    least = np.finfo("float32").tiny
+    return np.maximum(np.abs(weight).max(axis=1, initial=0.0) / np.float32(LEVELS), least)
+
+
+def _are_multiples(weight: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return of which rows (F, D) all numbers are integers times a scale (F,), up to rounding."""
+    levels = weight / scales[:, None]
+    near = np.abs(levels - np.rint(levels)) <= ROUNDING * np.abs(levels)
+    return near.all(axis=1)
 
 
 def _filled(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:

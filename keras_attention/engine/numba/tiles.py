@@ -59,6 +59,7 @@ PREFETCHED_PARTS = 4
 KERNELS = {
     (types.float32, types.float32): "float32",
     (types.float32, types.uint16): "bfloat16",
+    (types.float32, types.int8): "float32 int8",
     (types.int32, types.int8): "int8",
     (types.int32, types.uint16): "avx512 bfloat16",
     (types.uint32, types.int8): "avx512 int8",
@@ -96,9 +97,10 @@ def _arithmetic(kernel: str) -> Arithmetic:
         return numbers
 
     integers, both = ir.VectorType(INT, LANES), ir.VectorType(SHORT, 2 * LANES)
-    if kernel in ("float32", "bfloat16"):  # float32 times weights that are widened to it
-        widened = functools.partial(as_float, stored=kernel)
-        weights, size = ir.VectorType(STORED[kernel], LANES), SIZES[kernel]
+    if kernel in ("float32", "bfloat16", "float32 int8"):  # weights that are widened to float32
+        stored = kernel.rpartition(" ")[2]
+        widened = functools.partial(as_float, stored=stored)
+        weights, size = ir.VectorType(STORED[stored], LANES), SIZES[stored]
         return Arithmetic(FLOAT, FLOAT, weights, size, unchanged, widened, multiply_add)
     if kernel == "int8":  # pairs of 16-bit integers times pairs of 8-bit integers
         products_of = ir.VectorType(INT, 2 * LANES)
