@@ -74,8 +74,10 @@ def tile_rows(kernel: str) -> tuple[int, int]:
     """Return the rows of a large and of a small tile."""
     if kernel.startswith("amx"):
         return 2 * AMX_ROWS, AMX_ROWS
-    # Without AVX-512 registers are fewer, or shorter.
-    return (GROUP, SMALL_TILE) if has_features("avx512f") else (2, 2)
+    if has_features("avx512f"):
+        return GROUP, SMALL_TILE
+    # Registers are fewer, or shorter. A single row of floats would wait for its own sums, integers do not.
+    return 2, 1 if kernel == "int8" else 2
 
 
 class Arithmetic(NamedTuple):
