@@ -213,7 +213,9 @@ def test_blank_lines_of_a_tsv_separate_documents(tmp_path):
 def test_blank_lines_of_a_tsv_with_languages_name_none(tmp_path):
     """As a spreadsheet writes an empty row: with all its tabs."""
     pairs = TsvPairs(
-        write(tmp_path / "a.tsv", "one\teins\tde\n\n\t\t\n \t\t\u200b\ntwo\tdeux\tfr\n\u00ad\tx\tfr"),
+        write(
+            tmp_path / "a.tsv", "one\teins\tde\n\n\t\t\n \t\t\u200b\ntwo\tdeux\tfr\n\u00ad\tx\tfr"
+        ),
         True,
     )
     assert list(pairs) == [("<2de> one", "eins"), ("<2fr> two", "deux"), ("\u00ad", "x")]

@@ -119,9 +119,7 @@ def test_a_prefix_is_normalised_as_the_text_behind_it(tokenizer):
     other.source_prefix = "\ufeff<2de> u\u0308b\u00ader:"
     assert other.source_prefix == "<2de> \u00fcber:"
     other.source_prefix = None
-    again = Tokenizer(
-        tokenizer.model, tokenizer.algorithm, source_prefix="<2de> u\u0308b\u00ader:"
-    )
+    again = Tokenizer(tokenizer.model, tokenizer.algorithm, source_prefix="<2de> u\u0308b\u00ader:")
     assert again.encode("fox") == other.encode("<2de> \u00fcber: fox")
 
 
@@ -129,7 +127,9 @@ def test_a_prefix_is_normalised_as_the_text_behind_it(tokenizer):
 def test_a_tag_that_the_vocabulary_lacks_is_refused(tokenizer, prefix):
     other = pickle.loads(pickle.dumps(tokenizer))
     other.source_prefix = "<2de>"
-    message = "does not know.*It knows <2de>, <bt>" if str(prefix).strip(" \u200b3") else "source_prefix"
+    message = (
+        "does not know.*It knows <2de>, <bt>" if str(prefix).strip(" \u200b3") else "source_prefix"
+    )
     with pytest.raises(ValueError, match=message):
         other.source_prefix = prefix
     assert other.source_prefix == "<2de>"
