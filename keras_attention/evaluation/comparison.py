@@ -159,7 +159,7 @@ def paired_bootstrap(
                     interval=float(result.ci),
                     baseline_interval=float(base.ci),
                     # sacreBLEU counts only larger differences, and so finds one where nothing can vary.
-                    p_value=1.0 if is_single or result.score == base.score else result.p_value,
+                    p_value=float(1 if is_single or result.score == base.score else result.p_value),
                     samples=samples,
                     seed=seed,
                 )
