@@ -26,6 +26,7 @@ from keras_attention.cli.serving import (
 )
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
+from keras_attention.data.normalization import normalize
 from keras_attention.data.presets import is_run
 from keras_attention.utils.files import atomic_folder, check_destination
 from keras_attention.utils.sides import piece_of
@@ -48,7 +49,7 @@ examples:
 def main(arguments: Sequence[str], program: str) -> None:
     """Show the attention of a sentence and its translation."""
     options = _parser(program).parse_args(arguments)
-    if options.sentence is not None and not options.sentence.strip():
+    if options.sentence is not None and not normalize(options.sentence):
         raise ValueError("SENTENCE must not be empty.")
     _check_together(options)
     check_address(options)

@@ -11,6 +11,7 @@ from keras_attention.cli.exits import FAILURE
 from keras_attention.cli.models import MODEL_HELP, light_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.exports import FORMATS, options_of
 from keras_attention.interop.ctranslate2 import QUANTIZATIONS
@@ -122,7 +123,7 @@ def _check_texts(options: Any) -> tuple[list[str] | None, list[str] | None]:
     if options.check_output is not None:
         check_destination(options.check_output, sources=files)
     texts, *others = (list(read_lines(file)) for file in files)
-    if not any(text.strip() for text in texts):
+    if not any(map(normalize, texts)):
         raise ValueError(f"'{options.check}' holds no sentence.")
     references = others[0] if others else None
     if references is not None and len(references) != len(texts):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import PathLike, existing_file, read_lines
 from keras_attention.utils.checks import check_integer
 
@@ -98,7 +99,7 @@ class ParallelText:
             if lines.count("\n") > 1:
                 raise ValueError(f"Pair {count} of '{self.name}' has a line break in it.")
             digest.update(f"{lines}\n".encode())
-            has_words = has_words or all(map(str.strip, pair))
+            has_words = has_words or all(map(normalize, pair))
             if visit is not None:
                 visit(pair)
         if count == 0:
@@ -201,16 +202,17 @@ class TsvPairs:
         blank_lines = number = 0
         lines = enumerate(read_lines(self.path), start=1)
         for number, line in lines:
-            columns, is_blank = line.split("\t"), not line.strip()
+            columns = line.split("\t")
             # A tab alone is a pair with empty sides; two tabs alone name no language.
-            if len(columns) == 2 + self.has_language and not (is_blank and self.has_language):
+            has_text = not self.has_language or bool(normalize(line))
+            if len(columns) == 2 + self.has_language and has_text:
                 yield self._source(columns, number), columns[1]
-            elif is_blank:
+            elif not normalize(line):  # Nor has a byte order mark between joined files any text.
                 blank_lines += 1
             else:
                 tabs = 1 + self.has_language
                 others = [
-                    other for other, rest in lines if rest.strip() and rest.count("\t") != tabs
+                    other for other, rest in lines if normalize(rest) and rest.count("\t") != tabs
                 ]
                 wanted = "one tab, between source and target"
                 if self.has_language:
@@ -233,7 +235,7 @@ class TsvPairs:
                 f"Received: {columns[2][:80]!r}"
             )
         self.tags.add(f"<2{language}>")
-        return f"<2{language}> {columns[0]}" if columns[0].strip() else columns[0]
+        return f"<2{language}> {columns[0]}" if normalize(columns[0]) else columns[0]
 
 
 def _also(numbers: Sequence[int], shown: int = 10) -> str:

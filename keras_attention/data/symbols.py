@@ -64,7 +64,9 @@ def check_tags(name: str, tags: Iterable[str], tokenizer: Any) -> None:
 
 def checked_prefix(prefix: Any, tokenizer: Any) -> str:
     """Return what is put before every source, after checking that the vocabulary knows its tags."""
-    prefix = " ".join(check_text("source_prefix", prefix).split())
+    # It joins texts that are normalised already.
+    prefix = normalize(check_text("source_prefix", prefix), tokenizer.normalization)
+    prefix = " ".join(prefix.split())
     if not prefix:
         raise ValueError("`source_prefix` is empty. Leave it out, or give a text such as '<2de>'.")
     check_tags("source_prefix", tags_of(prefix), tokenizer)

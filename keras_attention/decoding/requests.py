@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from keras_attention.data.normalization import normalize
 from keras_attention.decoding.batching import Batching
 from keras_attention.utils.checks import counted
 from keras_attention.utils.sides import encode_side, end_of
@@ -141,7 +142,7 @@ def entries_of(argument: str, lines: Sequence[str]) -> list[Any]:
     (['Das', ''], [['Haus', 'ein Hund'], []])
     """
     if argument == "phrases":
-        return [[phrase for phrase in line.split("\t") if phrase.strip()] for line in lines]
+        return [[phrase for phrase in line.split("\t") if normalize(phrase)] for line in lines]
     return list(lines)
 
 
@@ -163,5 +164,5 @@ def _check_each(
 
 def _is_phrases(entry: Any) -> bool:
     return isinstance(entry, list | tuple) and all(
-        isinstance(phrase, str) and phrase.strip() for phrase in entry
+        isinstance(phrase, str) and normalize(phrase) for phrase in entry
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_attention.data.normalization import normalize
 from keras_attention.engine.base import TokenRules
 from keras_attention.utils.checks import check_integer, check_texts
 from keras_attention.utils.sides import encode_side
@@ -55,7 +56,7 @@ class Restrictions:
     def __post_init__(self) -> None:
         check_integer("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
         for word in check_texts("banned", self.banned):
-            if not word.strip():
+            if not normalize(word):
                 raise ValueError(f"`banned` must hold words. Received: banned={self.banned!r}")
         check_integer("min_length", self.min_length, 0, 10**6)
         if self.max_length is not None:
@@ -88,6 +89,7 @@ def _spellings(tokenizer: Any, word: str) -> list[tuple[int, ...]]:
 
     One with a character that the vocabulary lacks is left out: the model cannot write it.
     """
+    word = normalize(word)  # Its first letter is what is seen first.
     cases = dict.fromkeys((word, word.lower(), word.upper(), word[:1].upper() + word[1:]))
     found = []
     for before in BEFORE_A_WORD:

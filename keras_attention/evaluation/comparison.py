@@ -38,7 +38,7 @@ class PairedDifference:
         interval: Half the width of the 95 % confidence interval of the system's score.
         baseline_interval: The same for the baseline's score.
         p_value: Probability of a difference at least this large if the systems are equally good; 1 for a
-            difference of 0.
+            difference of 0, and for a single sentence, whose resamples are all the same.
         samples: Number of resamples.
         seed: Seed of the resampling.
     """
@@ -139,7 +139,7 @@ def paired_bootstrap(
     tokenize = moses_tokenizer(language)
     tokenized = {name: [tokenize(line) for line in lines] for name, lines in translations.items()}
     tokenized_references = [tokenize(line) for line in references]
-    differences = []
+    differences, is_single = [], len(references) == 1
     for metric_name, metric, texts, reference in (
         ("BLEU", BLEU(), translations, references),
         ("chrF2", CHRF(), translations, references),
@@ -158,8 +158,8 @@ def paired_bootstrap(
                     difference=float(result.score - base.score),
                     interval=float(result.ci),
                     baseline_interval=float(base.ci),
-                    # sacreBLEU counts only larger differences, and so calls equal systems different.
-                    p_value=1.0 if result.score == base.score else float(result.p_value),
+                    # sacreBLEU counts only larger differences, and so finds one where nothing can vary.
+                    p_value=float(1 if is_single or result.score == base.score else result.p_value),
                     samples=samples,
                     seed=seed,
                 )

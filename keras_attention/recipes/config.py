@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, Literal, TypedDict, get_args
 
 from keras_attention.data.mixture import parse_mixture
+from keras_attention.data.normalization import normalize
 from keras_attention.data.symbols import checked_symbols
 from keras_attention.utils.checks import (
     check_boolean,
@@ -225,7 +226,7 @@ class TranslationConfig:
         parse_mixture(self.mixture)
         if self.source_prefix is not None:
             check_text("source_prefix", self.source_prefix)
-            if not self.source_prefix.strip():
+            if not normalize(self.source_prefix):
                 raise ValueError("`source_prefix` is empty. Leave it out, or give a text.")
         if self.symbols and self.start_from is not None:
             raise ValueError(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras_attention
+from keras_attention.data.normalization import normalize
 from keras_attention.evaluation.bleu import corpus_bleu
 from keras_attention.interop.export_folder import MANIFEST
 from keras_attention.recipes.export_probe import ORIGINAL, write_original
@@ -218,7 +219,7 @@ def check_export(
     check_integer("beam_size", beam_size, 1)
     if tolerance is not None:
         check_number("tolerance", tolerance, 0.0)
-    full = [i for i, text in enumerate(given) if text.strip()]
+    full = [i for i, text in enumerate(given) if normalize(text)]
     if not full:
         raise ValueError("`texts` must hold at least one that is not empty.")
     kind, readers = readers_of(folder)

@@ -197,24 +197,28 @@ def test_tsv_with_another_number_of_columns(tmp_path, line, tabs):
 def test_blank_lines_of_a_tsv_separate_documents(tmp_path):
     """\u00a0 and a tab alone: what has no text but a tab is a pair with empty sides, as before."""
     path = write(
-        tmp_path / "a.tsv", "one\teins\n\n  \r\ntwo\tzwei\n\u00a0\n\t\n\t\t\nthree\tdrei\n"
+        tmp_path / "a.tsv",
+        "one\teins\n\n  \r\ntwo\tzwei\n\u00a0\n\t\n\t\t\n\ufeff\nthree\tdrei\n\u200b",
     )
     pairs = TsvPairs(path)
     for _ in range(2):
         assert list(pairs) == [("one", "eins"), ("two", "zwei"), ("", ""), ("three", "drei")]
-        assert pairs.blank_lines == 4
+        assert pairs.blank_lines == 6
     with pytest.raises(ValueError, match="blank.tsv' is empty"):
         list(TsvPairs(write(tmp_path / "blank.tsv", "\n\n  \n")))
     with pytest.raises(ValueError, match="line 3: .* 1 other lines: 6[.]$"):
-        list(TsvPairs(write(tmp_path / "bad.tsv", "a\tb\n\nbad\nc\td\n\nbad")))
+        list(TsvPairs(write(tmp_path / "bad.tsv", "a\tb\n\nbad\nc\td\n\ufeff\nbad")))
 
 
 def test_blank_lines_of_a_tsv_with_languages_name_none(tmp_path):
     """As a spreadsheet writes an empty row: with all its tabs."""
     pairs = TsvPairs(
-        write(tmp_path / "a.tsv", "one\teins\tde\n\n\t\t\n \t\t \ntwo\tdeux\tfr\n"), True
+        write(
+            tmp_path / "a.tsv", "one\teins\tde\n\n\t\t\n \t\t\u200b\ntwo\tdeux\tfr\n\u00ad\tx\tfr"
+        ),
+        True,
     )
-    assert list(pairs) == [("<2de> one", "eins"), ("<2fr> two", "deux")]
+    assert list(pairs) == [("<2de> one", "eins"), ("<2fr> two", "deux"), ("\u00ad", "x")]
     assert pairs.blank_lines == 3
 
 

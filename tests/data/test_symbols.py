@@ -113,11 +113,23 @@ def test_a_prefix_is_put_before_sources_alone(tokenizer, tmp_path):
     np.testing.assert_array_equal(store.target(1), plain.encode("Der Fuchs") + end)
 
 
-@pytest.mark.parametrize("prefix", ["<2fr>", "<bt> <2fr>", ">>fra<<", "", " ", 3])
+def test_a_prefix_is_normalised_as_the_text_behind_it(tokenizer):
+    """It was typed on a Mac, or copied: no such letters are in the vocabulary."""
+    other = pickle.loads(pickle.dumps(tokenizer))
+    other.source_prefix = "\ufeff<2de> u\u0308b\u00ader:"
+    assert other.source_prefix == "<2de> \u00fcber:"
+    other.source_prefix = None
+    again = Tokenizer(tokenizer.model, tokenizer.algorithm, source_prefix="<2de> u\u0308b\u00ader:")
+    assert again.encode("fox") == other.encode("<2de> \u00fcber: fox")
+
+
+@pytest.mark.parametrize("prefix", ["<2fr>", "<bt> <2fr>", ">>fra<<", "", " ", "\u200b", 3])
 def test_a_tag_that_the_vocabulary_lacks_is_refused(tokenizer, prefix):
     other = pickle.loads(pickle.dumps(tokenizer))
     other.source_prefix = "<2de>"
-    message = "does not know.*It knows <2de>, <bt>" if str(prefix).strip(" 3") else "source_prefix"
+    message = (
+        "does not know.*It knows <2de>, <bt>" if str(prefix).strip(" \u200b3") else "source_prefix"
+    )
     with pytest.raises(ValueError, match=message):
         other.source_prefix = prefix
     assert other.source_prefix == "<2de>"

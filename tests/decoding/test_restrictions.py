@@ -194,6 +194,9 @@ def test_banned_words_are_spelled_with_and_without_the_mark_and_in_each_case():
     pieces = {tokenizer.id_to_token(ids[0]) for ids in spelled}
     assert any(piece.startswith("▁") for piece in pieces)
     assert any(not piece.startswith("▁") for piece in pieces)
+    assert _spellings(tokenizer, "\u200bha\u00adus") == spelled
+    with pytest.raises(ValueError, match="`banned` must hold words"):
+        Restrictions(banned=["haus", "\u200b"])
 
 
 @pytest.mark.backends("torch")

@@ -116,6 +116,14 @@ def test_equal_systems_do_not_differ(systems):
             assert (found.difference, found.p_value) == (0.0, 1.0), found
 
 
+def test_one_sentence_proves_no_difference():
+    """All its resamples are the same, and none differs from their mean; of two sentences, some do."""
+    for found in paired_bootstrap({"one": GOOD[:1], "other": BAD[:1]}, REFERENCES[:1], samples=19):
+        assert found.difference != 0 and found.p_value == 1.0, found
+    two = paired_bootstrap({"one": GOOD[:2], "other": BAD[:2]}, REFERENCES[:2], samples=19)
+    assert two[0].p_value < 1
+
+
 @pytest.mark.parametrize(
     ("systems", "options", "message"),
     [

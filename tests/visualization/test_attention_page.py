@@ -46,6 +46,14 @@ class Says(Reads):
         return [found[:n_best] for _ in texts]
 
 
+@pytest.mark.parametrize("text", ["", " ", "\u200b", "\ufeff\u00ad"])
+def test_a_text_that_shows_nothing_is_empty(tokenizer, tmp_path, text):
+    """Else the page shows the end of the sentence alone, as if it were one."""
+    with pytest.raises(ValueError, match="`source` must be a text, or several, none empty"):
+        save_attention(tmp_path / "a.html", Reads(tokenizer), [PAIRS[0][0], text], ["x", "y"])
+    assert not (tmp_path / "a.html").exists()
+
+
 def write_run(folder, tokenizer, steps=(10, 20), layers=1, scale=100, **options):
     """A run whose records measure ten times the pairs; the importance of the heads names the step."""
     with SummaryWriter(folder / "logs", **options) as writer:
