@@ -24,7 +24,8 @@ def main(arguments: Sequence[str], program: str) -> None:
         prog=program,
         description="Switch off each attention head of a run's model, one at a time, and print by how much "
         "the loss rises, in nats per target token. Each line has a head's kind (encoder, decoder, cross), "
-        "layer, number and rise, separated by tabs. The most important head comes first.",
+        "layer, number and rise, separated by tabs. The first line names these columns; the most important head "
+        "comes first.",
         epilog=EXAMPLE,
     )
     add: Any = parser.add_argument
@@ -54,5 +55,6 @@ def main(arguments: Sequence[str], program: str) -> None:
         for layer, values in enumerate(layers, start=1)
         for head, value in enumerate(values, start=1)
     ]
+    print("kind\tlayer\thead\trise")
     for value, kind, layer, head in sorted(heads, key=lambda one: -one[0]):
         print(f"{kind}\t{layer}\t{head}\t{value:+.6f}")
