@@ -93,7 +93,7 @@ SMALL = dataclasses.replace(
     bleu_every=common.NEVER,
     attention_log=False,
 )
-LEAST_UPDATES = 50
+LEAST_UPDATES = 100
 SETTINGS = (
     *("preset", "steps", "batch_tokens", "max_shapes", "vocabulary_size"),
     *("warmup_steps", "dtype"),
@@ -123,7 +123,7 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Train the three models with each seed, and compare them."""
     if getattr(options, "steps", LEAST_UPDATES) < LEAST_UPDATES:
         raise ValueError(
-            f"--updates must be at least {LEAST_UPDATES}: as often, speed and loss are logged. Received: "
+            f"--updates must be at least {LEAST_UPDATES}: every 50, speed and loss are logged. Received: "
             f"{options.steps}"
         )
     base = common.recipe(options, SMALL)
