@@ -93,6 +93,7 @@ SMALL = dataclasses.replace(
     bleu_every=common.NEVER,
     attention_log=False,
 )
+LEAST_UPDATES = 100
 SETTINGS = (
     *("preset", "steps", "batch_tokens", "max_shapes", "vocabulary_size"),
     *("warmup_steps", "dtype"),
@@ -120,6 +121,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Train the three models with each seed, and compare them."""
+    if getattr(options, "steps", LEAST_UPDATES) < LEAST_UPDATES:
+        raise ValueError(
+            f"--updates must be at least {LEAST_UPDATES}: every 50, speed and loss are logged. Received: "
+            f"{options.steps}"
+        )
     base = common.recipe(options, SMALL)
     if "preset" in options:
         base = dataclasses.replace(base, model_arguments={})

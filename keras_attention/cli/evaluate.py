@@ -164,7 +164,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
 def _check_scorers(options: argparse.Namespace) -> None:
     """Refuse scores that cannot be had; only here, because their room imports Keras."""
     from keras_attention.evaluation.comet import fetch_comet
-    from keras_attention.evaluation.moses_bleu import check_moses
+    from keras_attention.utils.lazily import check_moses
 
     check_moses()
     if options.comet is not None:

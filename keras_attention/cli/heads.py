@@ -11,6 +11,7 @@ from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import FilePairs
+from keras_attention.utils.progress import activity
 
 EXAMPLE = """
 example:
@@ -24,7 +25,8 @@ def main(arguments: Sequence[str], program: str) -> None:
         prog=program,
         description="Switch off each attention head of a run's model, one at a time, and print by how much "
         "the loss rises, in nats per target token. Each line has a head's kind (encoder, decoder, cross), "
-        "layer, number and rise, separated by tabs. The most important head comes first.",
+        "layer, number and rise, separated by tabs. The first line names these columns; the most important "
+        "head comes first.",
         epilog=EXAMPLE,
     )
     add: Any = parser.add_argument
@@ -47,12 +49,14 @@ def main(arguments: Sequence[str], program: str) -> None:
     pairs = list(itertools.islice(pairs, options.pairs))
     if not pairs:
         raise ValueError(f"'{options.source_file}' holds no sentence with a translation.")
-    importance = head_importance(translator.model, *padded_pairs(translator.tokenizer, pairs))
+    with activity("switching off one head after the other"):
+        importance = head_importance(translator.model, *padded_pairs(translator.tokenizer, pairs))
     heads = [
         (value, kind, layer, head)
         for kind, layers in importance.items()
         for layer, values in enumerate(layers, start=1)
         for head, value in enumerate(values, start=1)
     ]
+    print("kind\tlayer\thead\trise")
     for value, kind, layer, head in sorted(heads, key=lambda one: -one[0]):
         print(f"{kind}\t{layer}\t{head}\t{value:+.6f}")

@@ -27,14 +27,16 @@ def start_backend() -> None:
     # TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it is no slower.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if "keras" in sys.modules:
+    if {"keras", "tensorflow"} <= sys.modules.keys():
         return
+    is_first = "keras" not in sys.modules  # `python -m keras_attention` has imported it.
     check_backend()
-    with activity("starting Keras and its backend"), _held_back():
+    # In this order, the progress line is not held back, too.
+    with _held_back(), activity("starting Keras and its backend"):
         # Keras can load a saved model only if its classes are registered.
         from keras_attention import layers, models, training  # noqa: F401
 
-        if running_backend() == "jax":
+        if is_first and running_backend() == "jax":
             _keep_compiled()
         if running_backend() == "tensorflow":
             import tensorflow as tf
@@ -42,7 +44,7 @@ def start_backend() -> None:
             tf.config.list_logical_devices()  # Looking for devices writes more messages.
             tf.get_logger().setLevel("ERROR")  # It warns about retracing, which is intended here.
         else:
-            # On the other backends, Keras imports TensorFlow to open files, if it is installed.
+            # On the other backends, Keras imports TensorFlow to serialize a layer, if it is installed.
             with contextlib.suppress(ImportError):
                 import tensorflow  # noqa: F401
 

@@ -67,7 +67,7 @@ def _download_multi30k(folder: Path, languages: tuple[str, str], base_url: str) 
             missing = [file for file in files if not (folder / file).exists()]
             raise ConnectionError(
                 f"{error}\nWithout a connection, put these files from {base_url} into '{folder}', "
-                f"or into a folder that you pass as `data_dir`: {', '.join(missing)}"
+                f"or into a folder that you pass as `data_dir` (--data-dir): {', '.join(missing)}"
             ) from error
 
 

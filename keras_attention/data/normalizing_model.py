@@ -49,6 +49,7 @@ def _normalizer_spec() -> bytes:
     with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
         file.flush()
+        sentencepiece.set_min_log_level(1)  # It would tell how it reads the table.
         normalizer = sentencepiece.SentencePieceNormalizer(rule_tsv=file.name)
     return normalizer.serialized_normalizer_spec()
 

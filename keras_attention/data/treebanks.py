@@ -267,7 +267,7 @@ def _download_craft(folder: Path, base_url: str) -> None:
             except ConnectionError as error:
                 raise ConnectionError(
                     f"{error}\nWithout a connection, put the .tree files from {base_url} into "
-                    f"'{folder}', or into a folder that you pass as `data_dir`."
+                    f"'{folder}', or into a folder that you pass as `data_dir` (--data-dir)."
                 ) from error
             progress.add(1)
 
@@ -284,7 +284,7 @@ def _load_sample(
         except ConnectionError as error:
             raise ConnectionError(
                 f"{error}\nWithout a connection, put {SAMPLE_ARCHIVE} into '{folder}', or pass the folder "
-                "of nltk's treebank as `data_dir`."
+                "of nltk's treebank as `data_dir` (--data-dir)."
             ) from error
     below: Path | zipfile.Path = folder
     if archive.is_file():

@@ -127,7 +127,7 @@ def load_wmt16(
         except ConnectionError as error:
             raise ConnectionError(
                 f"{error}\nWithout a connection, put {WMT16_ARCHIVE} from {url} into '{folder}', or "
-                f"its files into a folder that you pass as `data_dir`: {', '.join(names)}"
+                f"its files into a folder that you pass as `data_dir` (--data-dir): {', '.join(names)}"
             ) from error
     else:
         folder = Path(data_dir)
@@ -193,7 +193,7 @@ def _downloaded_wmt14(
     except ConnectionError as error:
         raise ConnectionError(
             f"{error}\nWithout a connection, put the archives and the files newstest* into '{folder}', "
-            "or the text files into a folder that you pass as `data_dir`.\n"
+            "or the text files into a folder that you pass as `data_dir` (--data-dir).\n"
             f"{_where_from(parts, languages, base_url)}"
         ) from error
     files = [[folder / part.file(language) for language in languages] for part in parts]

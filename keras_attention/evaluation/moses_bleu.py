@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_attention.evaluation.bleu import CorpusScore, comparable_lines
 from keras_attention.utils.checks import check_boolean, check_text
+from keras_attention.utils.lazily import check_moses
 
 METRIC_NAME = "tokenised, hyphen-split BLEU (get_ende_bleu.sh)"
 
@@ -116,14 +116,6 @@ def signature(language: str = "de") -> str:
         f"nrefs:1|case:mixed|eff:no|punct:replace-unicode|tok:moses-{language}|hyphens:split|"
         f"smooth:none|sacremoses:{version('sacremoses')}|version:{version('sacrebleu')}"
     )
-
-
-def check_moses() -> None:
-    """Raise an ImportError if sacremoses is missing: before a training, not after it."""
-    if importlib.util.find_spec("sacremoses") is None:
-        raise ImportError(
-            "The report has the paper's tokenised BLEU, which needs sacremoses: pip install sacremoses"
-        )
 
 
 @functools.cache

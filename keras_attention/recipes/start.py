@@ -11,12 +11,12 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Preset, read_preset
 from keras_attention.data.word_alignments import WordAlignments
-from keras_attention.evaluation.moses_bleu import check_moses
 from keras_attention.recipes.config import BUDGET, NEWER, NOT_IN_A_MODEL, TranslationConfig
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_boolean, check_has, depths_of
 from keras_attention.utils.cooldown import finishing_steps
+from keras_attention.utils.lazily import check_moses
 from keras_attention.utils.run_folder import RunFolder
 
 FOLLOWS_BUDGET = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,3 +38,11 @@ def needed(module: str, message: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(message) from error
+
+
+def check_moses() -> None:
+    """Raise an ImportError if sacremoses is missing: before a training, not after it."""
+    if importlib.util.find_spec("sacremoses") is None:
+        raise ImportError(
+            "The report has the paper's tokenised BLEU, which needs sacremoses: pip install sacremoses"
+        )

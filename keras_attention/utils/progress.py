@@ -188,13 +188,18 @@ class Progress:
             if time.monotonic() - self._lines.written < bar.mininterval:
                 return
         bar.refresh()
-        bar.last_print_t = time.time()  # The line was shown: closing must end it.
 
 
 class _Bar(tqdm):
     monitor_interval = 0  # tqdm's own monitor thread is not needed.
     beside = 0.0  # seconds during notes, which do not count for the speed
     left: tuple[float | None] | None = None  # what `Progress.left` said
+
+    def refresh(self, *locks: Any, **named_locks: Any) -> None:
+        """Draw the line, but in the silent seconds, in which `tqdm.write` would draw it, too."""
+        if time.time() >= self.start_t + self.delay:
+            super().refresh(*locks, **named_locks)
+            self.last_print_t = time.time()  # The line was shown: closing must end it.
 
     @property
     def format_dict(self) -> dict[str, Any]:

@@ -504,7 +504,8 @@ def test_heads_by_importance(run, tmp_path, capsys):
     target.write_text("Der Hund schläft.\nx\nEine Katze sitzt.\n")
     files = ["--source-file", str(source), "--target-file", str(target)]
     main(["heads", str(run), *files])
-    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    names, *rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert names == ["kind", "layer", "head", "rise"]
     assert {tuple(row[:3]) for row in rows} == {
         (kind, "1", head) for kind in ("encoder", "decoder", "cross") for head in "12"
     }

@@ -1,14 +1,17 @@
 """A command that starts TensorFlow leaves no notes of its libraries beside its own words."""
 
+import contextlib
 import importlib.util
 import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from keras_attention.cli import quiet
 from keras_attention.cli.quiet import _held_back, _keep_compiled
 from keras_attention.utils.backend import check_backend
 
@@ -71,6 +74,31 @@ def test_what_libraries_wrote_is_shown_to_explain_an_error_alone(error, capfd):
         os.write(2, b"a note of a C library\n")
         raise error
     assert ("a note" in capfd.readouterr().err) == (error is ImportError)
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("loaded", [(), ("keras",), ("keras", "tensorflow")])
+def test_what_is_going_on_is_shown_while_notes_are_held_back(loaded, monkeypatch, capfd):
+    """Also where Keras was imported before, and TensorFlow, which it imports later, was not."""
+    streams = []
+
+    @contextlib.contextmanager
+    def activity(text):
+        streams.append(quiet.sys.stderr)
+        yield
+
+    def running_backend():
+        streams[-1].write("starting\n")
+        os.write(2, b"a note of a C library\n")
+        return "torch"
+
+    with open(2, "w", buffering=1, closefd=False) as stderr:
+        loaded = dict.fromkeys(loaded)
+        monkeypatch.setattr(quiet, "sys", types.SimpleNamespace(modules=loaded, stderr=stderr))
+        monkeypatch.setattr(quiet, "activity", activity)
+        monkeypatch.setattr(quiet, "running_backend", running_backend)
+        quiet.start_backend()
+    assert {*capfd.readouterr().err.splitlines()} == (set() if len(loaded) == 2 else {"starting"})
 
 
 @pytest.mark.backends("jax")

@@ -87,6 +87,7 @@ def test_wrong_options_are_refused_before_keras_starts(tmp_path):
         ("table3_positions --seeds 2 2", "--seeds must be one or more different numbers"),
         ("weighted_transformer --seeds 3 3", "--seeds must be one or more different numbers"),
         ("weighted_transformer --seeds -1", "`seed`"),
+        ("weighted_transformer --updates 99", "--updates must be at least 100"),
         ("table3_variations --rows D f_rows", "no row 'f_rows'"),
         ("table3_variations --rows C --depth 3", "c_layers_2 and c_layers_4 are the same model"),
         ("table3_variations --corpus wmt", "--corpus: invalid choice: 'wmt'"),

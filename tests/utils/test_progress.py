@@ -54,7 +54,10 @@ def test_a_terminal_that_does_not_tell_its_size(impatient, monkeypatch, columns,
         time.sleep(0.05)
         shown.add(1)
         time.sleep(0.05)
-    shown_there = os.read(ours, 10_000).decode()
+    shown_there = ""
+    with contextlib.suppress(OSError):  # The other end is closed; what was written comes in parts.
+        while part := os.read(ours, 10_000):
+            shown_there += part.decode()
     os.close(ours)
     assert "counting:  50%|" in shown_there or "counting: 1 of 2 sheep" in shown_there
 
@@ -127,6 +130,15 @@ def test_one_moving_line_on_a_terminal(impatient):
     text = stream.getvalue()
     assert text.count("\n") == 1 and text.count("\r") > 1
     assert "3 of 3 sheep" in text.split("\n")[0].split("\r")[-1]
+
+
+def test_a_permanent_line_draws_no_progress_line_that_is_silent_yet(monkeypatch):
+    monkeypatch.setattr(progress, "SILENT_SECONDS", 600.0)
+    stream = Terminal()
+    with Progress(3, "counting", "sheep", stream=stream) as shown:
+        shown.add(1)
+        say("the first", stream)
+    assert "counting" not in stream.getvalue() and stream.getvalue().endswith("the first\n")
 
 
 def test_work_within_work_is_a_note(impatient):
