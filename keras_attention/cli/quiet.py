@@ -19,7 +19,7 @@ MOST_COMPILED = 2**30  # bytes of what JAX keeps; it then drops what was not use
 
 
 def start_backend() -> None:
-    """Import Keras and its backend without their log messages, unless there is an error.
+    """Import Keras, its backend and our classes without their log messages, unless there is an error.
 
     Environment variables do not silence TensorFlow's C++ logging before it is set up. Therefore the
     standard error is held back while the backend starts.
@@ -27,13 +27,12 @@ def start_backend() -> None:
     # TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it is no slower.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if "keras" in sys.modules:
+    if "keras" in sys.modules:  # It has started, and its backend with it.
+        _register_classes()
         return
     check_backend()
     with activity("starting Keras and its backend"), _held_back():
-        # Keras can load a saved model only if its classes are registered.
-        from keras_attention import layers, models, training  # noqa: F401
-
+        _register_classes()
         if running_backend() == "jax":
             _keep_compiled()
         if running_backend() == "tensorflow":
@@ -45,6 +44,11 @@ def start_backend() -> None:
             # On the other backends, Keras imports TensorFlow to open files, if it is installed.
             with contextlib.suppress(ImportError):
                 import tensorflow  # noqa: F401
+
+
+def _register_classes() -> None:
+    """Import our classes: Keras can load a saved model only if they are registered."""
+    from keras_attention import layers, models, training  # noqa: F401
 
 
 def _keep_compiled() -> None:
