@@ -137,8 +137,9 @@ def test_the_simplex_rate_moves_only_kappa_and_alpha():
     "dtype,tolerance", [("float32", 1e-4), pytest.param("mixed_bfloat16", 0.02, marks=TORCH)]
 )
 def test_accumulated_in_slices_it_is_one_update(dtype, tolerance):
-    whole = compiled(weighted(dropout=0.0, dtype=dtype))
-    slices = compiled(weighted(dropout=0.0, dtype=dtype), accumulation_steps=2)
+    options = {"dropout": 0.0, "dtype": dtype, "num_layers": 1}
+    whole = compiled(weighted(**options))
+    slices = compiled(weighted(**options), accumulation_steps=2)
     for model in (whole, slices):
         model.fit(INPUTS, LABELS, batch_size=2, verbose=0)
         assert_on_simplex(model)
