@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.presets import is_run
 from keras_attention.data.text_files import is_pipe
 from keras_attention.interop.hub import is_handle
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.checks import check_comet, check_integer
 from keras_attention.utils.files import check_destination, write_json
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
@@ -136,12 +135,10 @@ def _check_numbers(options: argparse.Namespace) -> None:
     from keras_attention.decoding.hypotheses import check_search_options
     from keras_attention.engine.select import PRECISIONS, check_engine
 
-    if options.comet is not None and options.source_file is None:
-        raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
-    if options.comet is not None and importlib.util.find_spec("comet") is None:
-        from keras_attention.evaluation.comet import check_comet
-
-        check_comet(options.comet)  # which says what to install
+    if options.comet is not None:
+        if options.source_file is None:
+            raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
+        check_comet("--comet", options.comet)
     for name in ("ter", "comet"):
         if getattr(options, name) and options.tries:
             raise ValueError(f"--{name} cannot be combined with the options --try-...")

@@ -19,7 +19,7 @@ MOST_COMPILED = 2**30  # bytes of what JAX keeps; it then drops what was not use
 
 
 def start_backend() -> None:
-    """Import Keras and its backend without their log messages, unless there is an error.
+    """Import Keras, its backend and our classes without their log messages, unless there is an error.
 
     Environment variables do not silence TensorFlow's C++ logging before it is set up. Therefore the
     standard error is held back while the backend starts.
@@ -28,14 +28,13 @@ def start_backend() -> None:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if {"keras", "tensorflow"} <= sys.modules.keys():
+        _register_classes()
         return
     is_first = "keras" not in sys.modules  # `python -m keras_attention` has imported it.
     check_backend()
     # In this order, the progress line is not held back, too.
     with _held_back(), activity("starting Keras and its backend"):
-        # Keras can load a saved model only if its classes are registered.
-        from keras_attention import layers, models, training  # noqa: F401
-
+        _register_classes()
         if is_first and running_backend() == "jax":
             _keep_compiled()
         if running_backend() == "tensorflow":
@@ -47,6 +46,11 @@ def start_backend() -> None:
             # On the other backends, Keras imports TensorFlow to serialize a layer, if it is installed.
             with contextlib.suppress(ImportError):
                 import tensorflow  # noqa: F401
+
+
+def _register_classes() -> None:
+    """Import our classes: Keras can load a saved model only if they are registered."""
+    from keras_attention import layers, models, training  # noqa: F401
 
 
 def _keep_compiled() -> None:

@@ -7,7 +7,7 @@ import contextlib
 import copy
 import dataclasses
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -147,6 +147,17 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="whether the n best differ in their text; there may be fewer then (yes, but samples: no)",
     )
     add("--json", action="store_true", help="write a JSON object per line, with all n best")
+    _add_alignment_options(add)
+    add(
+        "--source-prefix",
+        metavar="TEXT",
+        help="text put before every line, such as the tag <2de>; none for none (the run's)",
+    )
+    add_choice_options(parser)
+    return parser
+
+
+def _add_alignment_options(add: Callable[..., Any]) -> None:
     add(
         "--alignment",
         action="store_true",
@@ -167,13 +178,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
         action="store_true",
         help="put tags such as <b> and placeholders such as {0} or %%s where words have gone, by alignment",
     )
-    add(
-        "--source-prefix",
-        metavar="TEXT",
-        help="text put before every line, such as the tag <2de>; none for none (the run's)",
-    )
-    add_choice_options(parser)
-    return parser
 
 
 def _translator(options: argparse.Namespace, program: str, shows_progress: bool) -> Any:

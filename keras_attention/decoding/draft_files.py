@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -17,10 +18,31 @@ Draft = TypeVar("Draft")
 ERRORS = (KeyError, ValueError, OverflowError, EOFError, zipfile.BadZipFile)
 
 
-def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write a file that `read_draft` reads; an existing one is replaced."""
-    with atomic_file(check_path("path", path)) as file:
-        np.savez(file, **arrays)
+class SavedDraft(abc.ABC):
+    """A draft that is saved as arrays by name."""
+
+    @abc.abstractmethod
+    def arrays(self) -> dict[str, Any]:
+        """Return all arrays that `of_arrays` needs, by name."""
+
+    @classmethod
+    @abc.abstractmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
+        """Return the draft of a file's arrays; raise one of `ERRORS` if they are none."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that `load` reads, such as `"draft.npz"`; an existing one is replaced."""
+        with atomic_file(check_path("path", path)) as file:
+            np.savez(file, **self.arrays())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote. Nothing in it is executed.
+
+        Raises:
+            DamagedFile: If it holds something else.
+        """
+        return read_draft(path, cls.of_arrays, f"`{cls.__name__}.train`")
 
 
 def read_draft(

@@ -5,13 +5,12 @@ Shape letters: D hidden_dim, F inner width of a head, H heads, C candidates, T t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from keras_attention.decoding.draft_files import read_draft, write_arrays
+from keras_attention.decoding.draft_files import SavedDraft
 from keras_attention.decoding.pairs_of_text import encoded_pairs
 from keras_attention.utils.checks import check_has, check_integer
 
@@ -38,7 +37,7 @@ class HeadWeights(NamedTuple):
     token_ids: np.ndarray  # int32 (C,), the candidates
 
 
-class DraftHeads:
+class DraftHeads(SavedDraft):
     """Proposes what heads on the decoder's last hidden state predict (Stern, Shazeer and Uszkoreit 2018).
 
     From the state that a token was chosen from, head i predicts the token i places behind it: by a
@@ -128,21 +127,12 @@ class DraftHeads:
             x = hidden + (activations.reshape(len(outer), 1, -1) @ outer)[:, 0] + outer_bias
             return token_ids[(x[:n] @ kernel + bias).argmax(axis=-1)].tolist()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that `load` reads, such as `"draft.npz"`; an existing one is replaced."""
-        write_arrays(path, {"heads": np.array([FORMAT]), **self._weights._asdict()})
+    def arrays(self) -> dict[str, Any]:
+        """Return the weights and the number of the format."""
+        return {"heads": np.array([FORMAT]), **self._weights._asdict()}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> DraftHeads:
-        """Read what `save` wrote. Nothing in it is executed.
-
-        Raises:
-            DamagedFile: If it holds something else.
-        """
-        return read_draft(path, cls.of_arrays, "`DraftHeads.train`")
-
-    @classmethod
-    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> DraftHeads:
+    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
         """Return the heads of a file's arrays; raise one of `draft_files.ERRORS` if they are none."""
         if arrays["heads"].tolist() != [FORMAT]:
             raise ValueError(f"its format is {arrays['heads'].tolist()}")

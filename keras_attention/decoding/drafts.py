@@ -6,11 +6,11 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from keras_attention.decoding.draft_files import read_draft, write_arrays
+from keras_attention.decoding.draft_files import SavedDraft, read_draft
 from keras_attention.decoding.draft_heads import DraftHeads
 from keras_attention.decoding.lexicon import Lexicon, train_lexicon, translations
 from keras_attention.decoding.ngrams import Level, continuations, count_ngrams
@@ -32,7 +32,7 @@ MOST_SUGGESTIONS = 64
 MOST_CONTEXTS = 1 << 14
 
 
-class LexicalDraft:
+class LexicalDraft(SavedDraft):
     """Proposes the tokens that followed the last ones in a text, weighted by what the source suggests.
 
     A token y is as good as `p(y | last tokens) p(y | source) / p(y)`: the first factor comes from n-grams
@@ -162,8 +162,8 @@ class LexicalDraft:
         vars(self).update(state)
         self._make_caches()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that `load` reads, such as `"draft.npz"`; an existing one is replaced."""
+    def arrays(self) -> dict[str, Any]:
+        """Return the counts, the lexicon and the number of the format."""
         arrays: dict[str, Any] = {
             "frequencies": self._frequencies,
             "numbers": np.array([FORMAT, self._start]),
@@ -171,19 +171,10 @@ class LexicalDraft:
         arrays |= {f"lexicon_{name}": each for name, each in self._lexicon._asdict().items()}
         for size, level in enumerate(self._ngrams, 1):
             arrays |= {f"level{size}_{name}": each for name, each in level._asdict().items()}
-        write_arrays(path, arrays)
+        return arrays
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> LexicalDraft:
-        """Read what `save` wrote. Nothing in it is executed.
-
-        Raises:
-            DamagedFile: If it holds something else.
-        """
-        return read_draft(path, cls.of_arrays, "`LexicalDraft.train`")
-
-    @classmethod
-    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> LexicalDraft:
+    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
         """Return the draft of a file's arrays; raise one of `draft_files.ERRORS` if they are none."""
         if any(each.ndim != 1 for each in arrays.values()):
             raise ValueError("its parts are no lists of numbers")

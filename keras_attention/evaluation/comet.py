@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
-import importlib.util
 import sys
 from collections.abc import Iterable
 from typing import Any
 
 from keras_attention.evaluation.bleu import CorpusScore, comparable_lines
-from keras_attention.utils.checks import check_text
+from keras_attention.utils.checks import check_comet
 
 
 def corpus_comet(
@@ -27,7 +26,7 @@ def corpus_comet(
         ImportError: If `unbabel-comet` is not installed.
         ValueError: If the lists are empty, differ in length or hold anything but strings.
     """
-    check_comet(model)
+    check_comet("model", model)
     sources, _ = comparable_lines(sources, references := list(references), "sources")
     hypotheses, references = comparable_lines(hypotheses, references)
     rows = [
@@ -48,26 +47,13 @@ def fetch_comet(model: str) -> None:
         ImportError: If `unbabel-comet` is not installed.
         ValueError: If there is no such model, or it needs a login.
     """
-    check_comet(model)
+    check_comet("model", model)
     import comet
 
     try:
         comet.download_model(model)
     except Exception as error:  # of huggingface_hub, requests or COMET itself
         raise ValueError(f"COMET's model {model!r} cannot be had: {error}") from error
-
-
-def check_comet(model: str) -> None:
-    """Refuse what is no name of a model, and any if COMET is not installed.
-
-    Raises:
-        ImportError: If `unbabel-comet` is not installed.
-    """
-    check_text("comet", model)
-    if "comet" not in sys.modules and importlib.util.find_spec("comet") is None:
-        raise ImportError(
-            f"`comet` ({model!r}) needs the package of COMET: pip install unbabel-comet"
-        )
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,12 +13,13 @@ from typing import Any
 
 from keras_attention.data.normalization import FORM
 from keras_attention.evaluation.bleu import check_lines, comparable_lines, corpus_ter
-from keras_attention.evaluation.comet import check_comet, corpus_comet
+from keras_attention.evaluation.comet import corpus_comet
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.utils.checks import (
     check_boolean,
     check_callable,
+    check_comet,
     check_has,
     check_integer,
     check_iterable,
@@ -64,7 +65,7 @@ class Sentences:
         check_text("language", self.language)
         check_boolean("ter", self.ter)
         if self.comet is not None:
-            check_comet(self.comet)
+            check_comet("comet", self.comet)
             if self.sources == ():
                 raise ValueError("`comet` reads the sources, but `sources` is (). Give them.")
         given = self.references if self.sources == () else self.sources

@@ -35,7 +35,8 @@ LINES = [
 ]
 SMALL = shlex.split(
     "--preset tiny --num-layers 1 --hidden-dim 8 --intermediate-dim 12 --num-heads 2 --vocabulary-size 320 "
-    "--batch-tokens 2400 --max-shapes 2 --steps 2 --warmup-steps 2 --bleu-every 100 --beam-size 1"
+    "--batch-tokens 2400 --max-shapes 2 --steps 2 --warmup-steps 2 --bleu-every 100 "
+    "--beam-size 1 --no-attention-log"
 )
 
 

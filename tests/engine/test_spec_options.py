@@ -321,9 +321,9 @@ def test_present_tables_and_biases_are_read(engine):
     before, after = random_spec(options), random_spec(options, seed=7)
     spec = before.map_weights(keras.Variable)
     selector = EngineSelector(spec, "float32", engine)
-    for present in (before, after):
+    wanted = [searched(present, engine, 4) for present in (before, after)]
+    for present, found in zip((before, after), wanted, strict=True):
         for path, weight in present.weights().items():
             spec.weights()[path].assign(weight)
-        runner = selector.engine()
-        assert_equal(hypotheses(runner, 4), searched(present, engine, 4))
-    assert searched(before, engine, 4) != searched(after, engine, 4)
+        assert_equal(hypotheses(selector.engine(), 4), found)
+    assert wanted[0] != wanted[1]

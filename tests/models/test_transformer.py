@@ -57,7 +57,7 @@ def test_equals_the_paper_in_numpy():
     np.testing.assert_allclose(numpy(model(INPUTS)), expected, atol=2e-4)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "preset,vocabulary_size,count",
     [
@@ -119,12 +119,12 @@ def parameters(**arguments):
         keras.utils.clear_session()  # Keras would draw them all when it makes the next model.
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_base_as_built_has_the_count_of_table_3():
     assert Transformer.base().count_params() == 63_045_632
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_attention_biases_add_36864_parameters():
     plain, biased = (
         parameters(vocabulary_size=11, use_attention_bias=flag) for flag in (False, True)
@@ -132,7 +132,7 @@ def test_attention_biases_add_36864_parameters():
     assert biased - plain == 36_864
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_pre_norm_adds_a_normalisation_to_each_stack():
     plain, pre = (parameters(vocabulary_size=11, normalize_first=flag) for flag in (False, True))
     assert pre - plain == 2 * 2 * 512
@@ -221,7 +221,7 @@ def test_attention_scores_of_every_layer_and_kind():
                 assert (weights[1, :, :, 3:] == 0).all()
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_config_round_trip_of_every_argument(tmp_path):
     arguments = {
         "vocabulary_size": V,
@@ -325,7 +325,7 @@ def test_the_seed_decides_weights_and_dropout():
     assert np.abs(got[0] - got[2]).max() > 0.01
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_summary_is_readable():
     lines: list[str] = []
     small().summary(print_fn=lines.append)
@@ -335,7 +335,7 @@ def test_summary_is_readable():
     assert "?" not in text and text.count("(None, None, 12)") == len(small().layers)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "name, meant",
     [
@@ -358,7 +358,7 @@ def test_a_wrong_preset_is_answered_by_what_was_meant(name, meant):
     assert sum(preset in text for preset in PRESETS if preset.startswith("table3")) <= 3
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("preset", ["runs/tiny", Path("tiny"), "hf://owner/name"])
 def test_a_pretrained_model_has_a_vocabulary(preset):
     with pytest.raises(ValueError, match="`vocabulary_size` is for untrained models") as error:
@@ -366,7 +366,7 @@ def test_a_pretrained_model_has_a_vocabulary(preset):
     assert f"Received: preset={preset!r}, vocabulary_size=9" in str(error.value)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_the_name_of_a_size_is_no_folder(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "tiny").mkdir()
@@ -376,7 +376,7 @@ def test_the_name_of_a_size_is_no_folder(tmp_path, monkeypatch):
     assert Transformer.from_preset("tiny", vocabulary_size=9, num_layers=1).hidden_dim == 128
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_bad_inputs_are_named():
     with pytest.raises(ValueError, match="num_heads=5, hidden_dim=12"):
         small(num_heads=5)

@@ -22,7 +22,9 @@ from tests.recipes.small_runs import SMALL, small_corpus
 
 # No dropout: each replica, and each part, would draw other masks.
 sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2, "dropout": 0.0}
-config = dataclasses.replace(SMALL, model_arguments=sizes, steps=9, beam_size=1, bleu_every=100)
+config = dataclasses.replace(
+    SMALL, model_arguments=sizes, steps=9, beam_size=1, attention_log=False, bleu_every=100
+)
 folder = Path(sys.argv[1])
 corpus = small_corpus(folder)
 histories = []
