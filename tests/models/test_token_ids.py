@@ -99,7 +99,6 @@ def test_a_list_in_place_of_an_array_is_refused_by_name(model):
         model(inputs([[5, 8]]))
 
 
-@pytest.mark.backends("torch")
 def test_sample_weights_are_not_checked_as_ids(model):
     data = (inputs(), LABELS, np.array([[0.5, 99.0]]))
     history = model.fit(inputs(), LABELS, validation_data=data, verbose=0).history
@@ -123,7 +122,6 @@ def test_ids_of_the_vocabulary_pass_everywhere(model):
     assert tuple(model(tensors).shape) == (1, 2, V)
 
 
-@pytest.mark.backends("torch")
 def test_batches_of_a_larger_vocabulary_are_refused(model):
     class Batches(keras.utils.PyDataset):
         def __init__(self, vocabulary_size):
