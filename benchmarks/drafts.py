@@ -72,6 +72,7 @@ def main() -> int:
     load = [round(value, 2) for value in os.getloadavg()]
     print(f"load average at the end: {load}")
     case = {"model": options.preset or options.run.name, "engine": plain.engine_for(1).name}
+    case |= {name: getattr(options, name) for name in ("lookahead", "heads", "epochs", "share")}
     record = record_path("drafts", case, facts) if options.record else None
     write_figures({**facts, "load": load}, "drafts", case, figures, (options.json, record))
     drafted = [one["differing"] for name, one in figures.items() if not name.startswith("beam")]
@@ -99,6 +100,8 @@ def arguments() -> argparse.Namespace:
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
     add("--record", action="store_true", help="also write a record to benchmarks/results/")
     options = parser.parse_args()
+    if min(options.heads, options.epochs - 1, options.lookahead - 1, options.sentences - 1) < 0:
+        parser.error("--heads must be at least 0; --epochs, --lookahead and --sentences at least 1")
     if options.preset is None and None in (options.train_source, options.train_target):
         parser.error("without --preset, --train-source and --train-target are needed")
     return options
@@ -145,7 +148,9 @@ def drafts(options: argparse.Namespace, plain: Any, texts: list[str]) -> dict[st
     begun = time.perf_counter()
     own = zip(sources[: options.heads], plain(sources[: options.heads]), strict=True)
     made = time.perf_counter()
-    heads = DraftHeads.train(plain.model, plain.tokenizer, own, epochs=options.epochs)
+    heads = DraftHeads.train(
+        plain.model, plain.tokenizer, own, epochs=options.epochs, max_pairs=options.heads
+    )
     print(
         f"own translations in {made - begun:.0f} s, DraftHeads trained in {time.perf_counter() - made:.0f} s",
         flush=True,

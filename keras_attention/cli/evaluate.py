@@ -18,6 +18,7 @@ from keras_attention.data.text_files import is_pipe
 from keras_attention.interop.hub import is_handle
 from keras_attention.utils.checks import check_comet, check_integer
 from keras_attention.utils.files import check_destination, write_json
+from keras_attention.utils.lazily import check_moses
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 DESCRIPTION = """Score a model on your own sentences, or compare several models.
@@ -77,6 +78,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         raise ValueError(
             f"One model needs --source-file and --reference-file.{own if is_own else ''}"
         )
+    check_moses()
     start_backend()
     _check_scorers(options)
     if options.tries:
@@ -161,9 +163,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
 def _check_scorers(options: argparse.Namespace) -> None:
     """Refuse scores that cannot be had; only here, because their room imports Keras."""
     from keras_attention.evaluation.comet import fetch_comet
-    from keras_attention.utils.lazily import check_moses
 
-    check_moses()
     if options.comet is not None:
         fetch_comet(options.comet)
 

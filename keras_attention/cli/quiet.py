@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import os
 import platform
 import sys
@@ -27,7 +28,8 @@ def start_backend() -> None:
     # TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it is no slower.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if {"keras", "tensorflow"} <= sys.modules.keys():
+    has_tensorflow = importlib.util.find_spec("tensorflow") is not None
+    if "keras" in sys.modules and ("tensorflow" in sys.modules or not has_tensorflow):
         _register_classes()
         return
     is_first = "keras" not in sys.modules  # `python -m keras_attention` has imported it.

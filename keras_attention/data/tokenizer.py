@@ -253,7 +253,7 @@ class Tokenizer(SavedTokenizer):
         """Token ids of a text, or of each text of a list. No end token is added.
 
         Args:
-            texts: A str, or a list of str (faster: encoded together, on all cores).
+            texts: A str, or a list of str (many are encoded on all cores).
             dropout: Probability of skipping a BPE merge, for subword regularisation
                 ([Provilkov et al., 2020](https://arxiv.org/abs/1910.13267)). "bpe" only. Defaults to 0.
             seed: Integer seed, required with `dropout`: the same seed and texts give the same ids.

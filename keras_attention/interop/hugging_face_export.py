@@ -64,8 +64,9 @@ def export_hugging_face(
 
     * `AutoTokenizer` gives the ids of OPUS-MT: the end token first, the unknown token second, padding last.
       What is written in a text like a special token, such as `"</s>"`, is one for it.
-    * The logits are the same to 1e-4. transformers has one epsilon in normalisations, 1e-5: a model with a
-      smaller one is written with a residual stream that is larger by a power of two, which comes to the same.
+    * The logits are the same, to 1e-4 where it was measured. transformers has one epsilon in normalisations,
+      1e-5: a model with a smaller one is written with a residual stream that is larger by a power of two, as
+      if its epsilon were at most twice as large or as small.
     * If the model has learned a logit for padding, that is the last but one piece, because padding has none
       there.
     * The search is the other program's own, which can choose another translation than `Translator`:
@@ -294,7 +295,6 @@ class MarianFiles:
             OWN_SETTINGS: {
                 "positions": "as_transformers",
                 "layer_norm_epsilon": options["layer_norm_epsilon"],
-                "residual_factor": residual_factor(options["layer_norm_epsilon"]),
             },
         }
 
@@ -332,6 +332,7 @@ class _Export(MarianFiles):
 
     def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
         super().__init__(spec, tokenizer)
+        self._factor = residual_factor(self._options["layer_norm_epsilon"])
         # transformers has the paper's sines first and the cosines behind them.
         self._order = np.arange(spec.hidden_dim).reshape(-1, 2).T.ravel()
         self._spec = permute_hidden(spec, self._order)
@@ -339,16 +340,20 @@ class _Export(MarianFiles):
     def weights(self, max_length: int) -> Named:
         """Yield all weights with their names in transformers."""
         options = self._options
-        factor = residual_factor(options["layer_norm_epsilon"])
         powers = ResidualPowers(self._depths[1], options["tie_weights"], options["normalize_first"])
-        for name, weight in self._unscaled(max_length, factor > 1):
-            yield name, powers.scaled(name, weight, factor)
+        for name, weight in self._unscaled(max_length):
+            yield name, powers.scaled(name, weight, self._factor)
 
-    def _unscaled(self, max_length: int, has_positions: bool) -> Named:
+    def _config(self, max_length: int) -> dict[str, Any]:
+        config = super()._config(max_length)
+        config[OWN_SETTINGS]["residual_factor"] = self._factor
+        return config
+
+    def _unscaled(self, max_length: int) -> Named:
         yield from self._tables()
         for kind in ("encoder", "decoder"):
             stack = getattr(self._spec, kind)
-            if has_positions or self._options["normalize_first"]:  # Marian's models compute theirs.
+            if self._options["normalize_first"]:  # Marian's models compute theirs.
                 rows = sinusoid(np.arange(max_length), self._spec.hidden_dim)[:, self._order]
                 yield f"model.{kind}.embed_positions.weight", rows
             for number, block in enumerate(stack.blocks):

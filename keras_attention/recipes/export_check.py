@@ -36,8 +36,8 @@ from keras_attention.utils.sides import encode_side
 if TYPE_CHECKING:
     from keras_attention.decoding.translator import Translator
 
-# Of log P for each token: the largest difference that is rounding, and the mean that rounded weights cost.
-TOLERANCE, ROUNDED_TOLERANCE = 1e-3, 0.2
+# Of log P for each token: the largest difference that is rounding; of rounded weights mean and largest.
+TOLERANCE, ROUNDED_MEAN, ROUNDED_LARGEST = 1e-3, 0.2, 2.0
 # Share of the sentences that must be equal, where programs have the same rules; one may always differ.
 EQUAL_SHARE = 0.995
 # A target that is less likely holds a token that is never produced, which each program says in its own way.
@@ -186,7 +186,7 @@ def check_export(
             translator.
         beam_size: Number of beams. Defaults to 1, greedy search.
         tolerance: Largest difference of log P(target) for each token of it. Defaults to 0.001; of rounded
-            weights the mean difference may be 0.2.
+            weights it is 2, and the mean over the targets 0.2.
 
     Returns:
         An `ExportCheck`; `passed` says whether the export is the model.
@@ -309,16 +309,23 @@ class _Check:
         row = self._row(name, folder, found, apart[worst])
         self.programs.append(row)
         self._note_differences(name, found)
-        difference = apart[worst]
-        if tolerance is None and row.precision != "float32":
-            # Of a thousand targets, one or another suffers much from weights that are in order.
-            difference, tolerance = statistics.fmean(apart), ROUNDED_TOLERANCE
-        if not difference <= (TOLERANCE if tolerance is None else tolerance):
+        is_rounded = tolerance is None and row.precision != "float32"
+        if tolerance is None:
+            tolerance = ROUNDED_LARGEST if is_rounded else TOLERANCE
+        # Of a thousand targets, one or another suffers much from weights that are in order.
+        scored = [each for each, ours in zip(apart, self._scores, strict=True) if ours > NEVER]
+        mean = statistics.fmean(scored or [0.0])
+        if is_rounded and not mean <= ROUNDED_MEAN:
+            self.problems.append(
+                f"{name} finds log P of the targets that differ by {mean:.2g} for each token on average; "
+                f"at most {ROUNDED_MEAN:g} is what rounded weights cost. The weights differ."
+            )
+        elif not apart[worst] <= tolerance:
             text, target = self._pairs[worst]
             self.problems.append(
                 f"{name} finds log P {scores[worst]:.4f} for the target {target!r} of {text!r}, the original "
-                f"{self._scores[worst]:.4f}: {apart[worst]:.2g} for each token, which is no rounding. The "
-                "weights differ."
+                f"{self._scores[worst]:.4f}: {apart[worst]:.2g} for each token, at most {tolerance:g} is "
+                "rounding. The weights differ."
             )
         number = round(len(self._texts) * (1.0 - row.equal_sentences))
         same_rules = reader.searches_alike or self._search.beam_size == 1

@@ -16,7 +16,7 @@ from keras_attention.spec.presets import preset_arguments
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_boolean, check_has, depths_of
 from keras_attention.utils.cooldown import finishing_steps
-from keras_attention.utils.lazily import check_moses
+from keras_attention.utils.lazily import check_event_files, check_moses
 from keras_attention.utils.run_folder import RunFolder
 
 FOLLOWS_BUDGET = (
@@ -123,7 +123,8 @@ class Start:
         self.folder.check(self.settings, (*self.changeable, "row_multiple"), self.reasons)
 
     def check_packages(self) -> None:
-        """Raise an ImportError if the report will need a package that is missing."""
+        """Raise an ImportError if the logs or the report will need a package that is missing."""
+        check_event_files()
         if self.scores_translations:
             check_moses()
 

@@ -40,6 +40,15 @@ def needed(module: str, message: str) -> Any:
         raise ImportError(message) from error
 
 
+def check_event_files() -> None:
+    """Raise an ImportError if what writes TensorBoard's event files is missing: before a training starts."""
+    for module in ("tensorboard", "google_crc32c"):
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(
+                "TensorBoard's event files need two packages: pip install tensorboard google-crc32c"
+            )
+
+
 def check_moses() -> None:
     """Raise an ImportError if sacremoses is missing: before a training, not after it."""
     if importlib.util.find_spec("sacremoses") is None:

@@ -197,7 +197,8 @@ class _Bar(tqdm):
 
     def refresh(self, *locks: Any, **named_locks: Any) -> None:
         """Draw the line, but in the silent seconds, in which `tqdm.write` would draw it, too."""
-        if time.time() >= self.start_t + self.delay:
+        # Without a delay tqdm draws the line before it notes when it began.
+        if self.delay <= 0 or time.time() >= self.start_t + self.delay:
             super().refresh(*locks, **named_locks)
             self.last_print_t = time.time()  # The line was shown: closing must end it.
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_attention.utils.checks import check_boolean, check_path
 from keras_attention.utils.files import naming_errors
+from keras_attention.utils.lazily import check_event_files
 from keras_attention.visualization.figures import figure_to_array
 
 _file_numbers = count()
@@ -48,14 +49,12 @@ class SummaryWriter:
     """
 
     def __init__(self, folder: str | os.PathLike[str], resumes: bool = True):
-        try:
-            # Only the event format: `tensorboard.summary` would import TensorFlow.
-            import google_crc32c
-            from tensorboard.compat.proto import event_pb2, summary_pb2
-        except ImportError as error:
-            raise ImportError(
-                "SummaryWriter needs two packages: pip install tensorboard google-crc32c"
-            ) from error
+        check_event_files()
+        import google_crc32c
+
+        # Only the event format: `tensorboard.summary` would import TensorFlow.
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._metadata = summary_pb2.SummaryMetadata
         self._session_start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)

@@ -186,7 +186,7 @@ def test_multi30k_without_connection(mirror, multi30k, tmp_path):
     folder = tmp_path / "cache" / "multi30k"
     expected = (
         rf"val\.de\.gz: .*404.*\n.*put these files from {re.escape(mirror)} into "
-        rf"'{re.escape(str(folder))}', .*data_dir`: val\.de\.gz, test_2016_flickr\.en\.gz, "
+        rf"'{re.escape(str(folder))}', .*data_dir` \(--data-dir\): val\.de\.gz, test_2016_flickr\.en\.gz, "
     )
     with pytest.raises(ConnectionError, match=expected):
         load_corpus("multi30k", cache_dir=tmp_path / "cache", base_url=mirror)

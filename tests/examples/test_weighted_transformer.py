@@ -132,5 +132,5 @@ def test_from_end_to_end_and_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(weighted_transformer, "trained_and_tested", measured)
     assert start() == report
-    with pytest.raises(ValueError, match="other settings .steps: 8 there, 9 asked for"):
-        start("--updates", "9")
+    with pytest.raises(ValueError, match="other settings .steps: 8 there, 101 asked for"):
+        start("--updates", "101")

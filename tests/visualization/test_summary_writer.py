@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib.util
 import os
 import sys
 
@@ -104,10 +105,13 @@ def test_wrong_pixels(tmp_path, image):
         writer.image("image", image, step=1)
 
 
-def test_without_tensorboard(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
-    with pytest.raises(ImportError, match=r"pip install tensorboard"):
-        SummaryWriter(tmp_path)
+@pytest.mark.parametrize("missing", ["tensorboard", "google_crc32c"])
+def test_without_what_it_needs(missing, tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == missing else find(n))
+    with pytest.raises(ImportError, match="pip install tensorboard google-crc32c"):
+        SummaryWriter(tmp_path / "logs")
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_first_value_marks_the_start_of_a_session(tmp_path):

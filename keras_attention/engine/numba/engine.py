@@ -34,7 +34,7 @@ from keras_attention.engine.numba.layers import (
     Stack,
     Workspace,
 )
-from keras_attention.engine.numba.packing import Packing, eight_bit_scales
+from keras_attention.engine.numba.packing import NotEightBits, Packing, eight_bit_scales
 from keras_attention.engine.numba.search import (
     Hypotheses,
     Rules,
@@ -92,15 +92,34 @@ class NumbaEngine(SearchingEngine):
 
     def read_weights(self) -> None:
         self._positions.clear()
+        table = as_array(self.spec.output_embedding.embeddings)
+        if self.precision == "float32" and eight_bit_scales(table) is not None:
+            # Perhaps the model came with 8 bits. A step then reads a fourth of the memory, which takes most of
+            # its time, and computes the products of float32.
+            with contextlib.suppress(NotEightBits):
+                self._pack_weights(Packing("float32", stored="int8"))
+                return
+        self._pack_weights(Packing(self.precision))
+
+    def _pack_weights(self, packing: Packing) -> None:
         arrays: list[Any] = []
-        packing = Packing(self.precision, stored=self._stored())
 
         def packed(matrix: Matrix) -> list[int]:
             depth, width = matrix.kernel.shape
             arrays.append(packing.pack_weight(matrix.kernel.T, matrix.bias))
             return packing.matrix(arrays[-1], width, depth)
 
-        weights = prepare(self.spec, self._preparation(packed))
+        store = Preparation(
+            read=as_array,
+            table=_read_only,
+            softmax=lambda table, kernel, bias: packed(
+                Matrix(table.T if kernel is None else kernel, bias)
+            ),
+            matrix=packed,
+            norm=_norm,
+            xp=np,
+        )
+        weights = prepare(self.spec, store)
         heads = (self.spec.num_heads, self.spec.key_dim, self.spec.value_dim)
         model = Model(
             encoder=_stack(weights.encoder, self.spec.encoder, heads[0]),
@@ -116,36 +135,6 @@ class NumbaEngine(SearchingEngine):
         of_step = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in tables)
         # Assigned at once: another thread may be searching with the weights that were read before.
         self.weights = Weights(model, arrays, of_step, packing)
-
-    def _stored(self) -> str:
-        """Return the dtype of packed weights: 8 bits also in float32 if all weights are multiples of a scale.
-
-        So are those of models that came with 8 bits. They are read from memory, which takes most of a step,
-        and a fourth is read; each product is that of float32.
-        """
-        table = as_array(self.spec.output_embedding.embeddings)
-        if self.precision != "float32" or eight_bit_scales(table) is None:
-            return self.precision
-        found: list[bool] = []
-
-        def check(matrix: Matrix) -> None:
-            found.append(eight_bit_scales(matrix.kernel.T) is not None)
-
-        prepare(self.spec, self._preparation(check))
-        return "int8" if all(found) else self.precision
-
-    def _preparation(self, matrix: Callable[[Matrix], Any]) -> Preparation:
-        """Return how weights are stored, with a function for each matrix."""
-        return Preparation(
-            read=as_array,
-            table=_read_only,
-            softmax=lambda table, kernel, bias: matrix(
-                Matrix(table.T if kernel is None else kernel, bias)
-            ),
-            matrix=matrix,
-            norm=_norm,
-            xp=np,
-        )
 
     def as_tensor(self, array: np.ndarray) -> np.ndarray:
         return _read_only(array)

@@ -21,8 +21,8 @@ from keras_attention.engine.numba.llvm import INT, LANES, LONG, address, ir, loa
 LEVELS = 127  # of 8-bit integers, to each side of zero
 # Relative error of a product of float32, with some room.
 ROUNDING = 4e-7
-# Matrices that one may be joined of, each with a scale.
-MOST_SCALES = 8
+# Matrices that one may be joined of, each with a scale: queries, keys and values.
+MOST_SCALES = 3
 # Rows that are transposed at once.
 TRANSPOSED = 4
 # Zero among bytes without sign.
@@ -64,6 +64,10 @@ class PackedRows(NamedTuple):
     packed: np.ndarray  # int32, groups: (groups, D / unit, rows of a group, unit)
     rounded: np.ndarray  # (R, D), rows in the dtype that is packed, if it is not float32
     scales: np.ndarray  # float32 (R,)
+
+
+class NotEightBits(ValueError):
+    """A weight is not stored in 8 bits without loss."""
 
 
 class Packing:
@@ -108,6 +112,9 @@ class Packing:
     def pack_weight(self, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, ...]:
         """Pack a float32 weight (F, D) and bias (F,); F and D are filled up with zeros.
 
+        Raises:
+            NotEightBits: If it is stored in 8 bits for products of float32, and would be rounded.
+
         Returns:
             Panels (panels, steps, ..) of 32 outputs; and, for each panel (32,), what sums start from,
             their scales, and the bias.
@@ -117,6 +124,8 @@ class Packing:
             bias = np.zeros(len(weight), "float32")
         if self._stored == "int8":
             exact = eight_bit_scales(weight)
+            if exact is None and self.precision != "int8":
+                raise NotEightBits
             scales = _row_scales(weight) if exact is None else exact
             weight = np.rint(weight / scales[:, None]).astype("int8")
         elif self._stored == "bfloat16":
