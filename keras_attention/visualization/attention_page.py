@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.data.normalization import normalize
 from keras_attention.utils.checks import (
     check_boolean,
     check_has,
@@ -18,6 +17,7 @@ from keras_attention.utils.checks import (
     check_texts,
 )
 from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.sides import encode_side
 from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention.visualization.event_reader import logged_heads
 from keras_attention_viewer.codec import Entry
@@ -118,7 +118,11 @@ def translated_entries(
     given = [translation] if isinstance(translation, str) else translation
     if given is not None:
         given = check_texts("translation", given)
-    if not sources or not all(isinstance(text, str) and normalize(text) for text in sources):
+    if (
+        not sources
+        or not all(isinstance(text, str) and text.strip() for text in sources)
+        or not all(encode_side(translator.tokenizer, sources, "source"))  # invisible ones
+    ):
         raise ValueError(f"`source` must be a text, or several, none empty. Received: {source!r}")
     if given is not None and len(given) != len(sources):
         raise ValueError(

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import importlib.util
 import os
-import sys
 
 import numpy as np
 import pytest

@@ -94,8 +94,8 @@ class NumbaEngine(SearchingEngine):
         self._positions.clear()
         table = as_array(self.spec.output_embedding.embeddings)
         if self.precision == "float32" and eight_bit_scales(table) is not None:
-            # Perhaps the model came with 8 bits. A step then reads a fourth of the memory, which takes most of
-            # its time, and computes the products of float32.
+            # Perhaps the model came with 8 bits. A step then reads a fourth of the memory, which takes most
+            # of its time, and computes the products of float32.
             with contextlib.suppress(NotEightBits):
                 self._pack_weights(Packing("float32", stored="int8"))
                 return
