@@ -31,7 +31,7 @@ VARIANTS = {
     "own_start": {"start_token_id": 9, "suppressed_token_ids": (0, 9, 12)},
     "own_epsilon": {"layer_norm_epsilon": 1e-6},
     "own_epsilon_pre_norm": {"layer_norm_epsilon": 1e-6, "normalize_first": True},
-    "own_epsilon_counts": {"layer_norm_epsilon": 1e-6, "small": 0.03},
+    "own_epsilon_counts": {"layer_norm_epsilon": 1e-6, "small": 0.2},
     "own_epsilon_biases": {
         "layer_norm_epsilon": 1e-6,
         "use_attention_bias": True,
