@@ -315,17 +315,16 @@ class _Check:
         # Of a thousand targets, one or another suffers much from weights that are in order.
         scored = [each for each, ours in zip(apart, self._scores, strict=True) if ours > NEVER]
         mean = statistics.fmean(scored or [0.0])
+        wrong = None
         if is_rounded and not mean <= ROUNDED_MEAN:
-            self.problems.append(
-                f"{name} finds log P of the targets that differ by {mean:.2g} for each token on average; "
-                f"at most {ROUNDED_MEAN:g} is what rounded weights cost. The weights differ."
-            )
+            wrong = f"{mean:.2g} for each token of all targets on average, at most {ROUNDED_MEAN:g}"
         elif not apart[worst] <= tolerance:
+            wrong = f"{apart[worst]:.2g} for each token, at most {tolerance:g}"
+        if wrong:
             text, target = self._pairs[worst]
             self.problems.append(
                 f"{name} finds log P {scores[worst]:.4f} for the target {target!r} of {text!r}, the original "
-                f"{self._scores[worst]:.4f}: {apart[worst]:.2g} for each token, at most {tolerance:g} is "
-                "rounding. The weights differ."
+                f"{self._scores[worst]:.4f}: {wrong} is rounding. The weights differ."
             )
         number = round(len(self._texts) * (1.0 - row.equal_sentences))
         same_rules = reader.searches_alike or self._search.beam_size == 1
