@@ -25,7 +25,7 @@ from keras_attention.decoding.hypotheses import (
     penalty,
     result,
 )
-from keras_attention.engine.base import Verifier
+from keras_attention.engine.base import DraftTables, Verifier
 from keras_attention.utils.checks import check_has
 
 # Log-probabilities that differ by less are nearly equal, by the precision of the engine.
@@ -113,6 +113,11 @@ class Drafting:
         self.lookahead = lookahead
         self.report = DraftReport()
 
+    def tables(self, source: list[int], size: int) -> DraftTables | None:
+        """Return what is proposed for a source, if tables for a vocabulary of this size say it."""
+        tables = self.draft.tables(source) if hasattr(self.draft, "tables") else None
+        return None if tables is None or len(tables.ratios) > size else tables
+
     def proposals(
         self, source: list[int], output: list[int], hidden: np.ndarray | None, size: int
     ) -> list[int]:
@@ -151,6 +156,13 @@ def drafted_search(
     Returns:
         A `BeamSearchResult` of one sentence. Its score may differ from `beam_search`'s in the last digit.
     """
+    tables = drafting.tables(source, vocabulary_size)
+    margin = NEARLY_EQUAL[precision]
+    found = None if tables is None else verifier.search(tables, drafting.lookahead, margin)
+    if found is not None:
+        output, score, report = found
+        drafting.report.add(**report)
+        return _as_result(output, score, limit, rules)
     output: list[int] = []
     score, is_close, last = np.float32(0.0), False, None
     while len(output) < limit and np.isfinite(score) and rules.end_token_id not in output[-1:]:
@@ -165,8 +177,8 @@ def drafted_search(
         scores, ids, hidden = verifier.verify(np.array(fed, "int32"), len(output))
         begun = len(output)
         for row, (own_scores, choices) in enumerate(zip(scores, ids, strict=True)):
-            margin = own_scores[0] - own_scores[-1] if len(choices) > 1 else np.inf
-            is_close = bool(proposed) and margin < NEARLY_EQUAL[precision]
+            distance = own_scores[0] - own_scores[-1] if len(choices) > 1 else np.inf
+            is_close = bool(proposed) and distance < margin
             if is_close:
                 break
             score += own_scores[0]

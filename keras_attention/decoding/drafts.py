@@ -15,6 +15,7 @@ from keras_attention.decoding.draft_heads import DraftHeads
 from keras_attention.decoding.lexicon import Lexicon, train_lexicon, translations
 from keras_attention.decoding.ngrams import Level, continuations, count_ngrams
 from keras_attention.decoding.pairs_of_text import encoded_pairs
+from keras_attention.engine.base import DraftTables
 from keras_attention.utils.checks import (
     check_has,
     check_integer,
@@ -138,6 +139,45 @@ class LexicalDraft(SavedDraft):
             output.append(best)
         return output[first:]
 
+    def tables(self, source_ids: Sequence[int]) -> DraftTables:
+        """Return what is proposed for a source, for an engine that proposes in compiled code."""
+        ratios, suggestions = self._suggested(tuple(source_ids))
+        every = np.full(len(self._frequencies), PRIOR_SHARE)
+        every[list(ratios)] = list(ratios.values())
+        tokens, probabilities = zip(*suggestions, strict=True) if suggestions else ((), ())
+        return self._levels._replace(
+            ratios=every,
+            suggested=np.array(tokens, "int32"),
+            suggested_probabilities=np.array(probabilities, "float64"),
+        )
+
+    @functools.cached_property
+    def _levels(self) -> DraftTables:
+        """The tables without a source's own."""
+        levels = self._ngrams
+        nodes = np.cumsum([0, *(len(level.keys) for level in levels)])
+        firsts = np.cumsum([0, *(len(level.tokens) for level in levels)])
+        starts = [level.starts + first for level, first in zip(levels, firsts, strict=False)]
+
+        def joined(parts: list[np.ndarray], dtype: str) -> np.ndarray:
+            return np.concatenate(parts).astype(dtype)
+
+        numbers = {
+            name: joined([getattr(level, name) for level in levels], "int32")
+            for name in ("totals", "kinds", "tokens", "counts")
+        }
+        return DraftTables(
+            bounds=nodes.astype("int64"),
+            keys=joined([level.keys for level in levels], "int64"),
+            begins=joined([each[:-1] for each in starts], "int64"),
+            ends=joined([each[1:] for each in starts], "int64"),
+            ratios=np.zeros(0),
+            suggested=np.zeros(0, "int32"),
+            suggested_probabilities=np.zeros(0),
+            most=sum(int(np.diff(level.starts).max(initial=0)) for level in levels),
+            **numbers,
+        )
+
     def _suggestions(
         self, source_ids: tuple[int, ...]
     ) -> tuple[dict[int, float], list[tuple[int, float]]]:
@@ -155,7 +195,7 @@ class LexicalDraft(SavedDraft):
         return continuations(self._ngrams, context, len(self._frequencies))
 
     def __getstate__(self) -> dict[str, Any]:
-        caches = ("_suggested", "_followers")
+        caches = ("_suggested", "_followers", "_levels")
         return {name: value for name, value in vars(self).items() if name not in caches}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

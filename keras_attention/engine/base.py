@@ -266,6 +266,27 @@ class State(abc.ABC):
         return number
 
 
+class DraftTables(NamedTuple):
+    """What a `LexicalDraft` proposes from for one source, as compiled code reads it.
+
+    Contexts of m tokens are nodes of level m, see `decoding.ngrams`; the nodes of all levels follow each
+    other, and so do their continuations.
+    """
+
+    bounds: np.ndarray  # int64 (levels + 1,), where the nodes of each level begin, and the last ones end
+    keys: np.ndarray  # int64 (M,), ascending within a level
+    begins: np.ndarray  # int64 (M,), where the continuations of each node begin
+    ends: np.ndarray  # int64 (M,), and end
+    totals: np.ndarray  # int32 (M,), how often each context occurs
+    kinds: np.ndarray  # int32 (M,), how many tokens follow it
+    tokens: np.ndarray  # int32 (E,), the continuations
+    counts: np.ndarray  # int32 (E,)
+    ratios: np.ndarray  # float64 (V,), how much likelier the source makes each token
+    suggested: np.ndarray  # int32 (C,), what it suggests, the likeliest first
+    suggested_probabilities: np.ndarray  # float64 (C,)
+    most: int  # how many tokens may be known to follow a sequence
+
+
 class Verifier(abc.ABC):
     """The decoder of one sentence, which reads several tokens in one pass; it has no cells.
 
@@ -287,6 +308,23 @@ class Verifier(abc.ABC):
             each; (T, 1) of a vocabulary of one, or if one token is fed. And float32 (T, D), the hidden
             states that the logits are made of. The next call may overwrite them.
         """
+
+
+    def search(
+        self, tables: DraftTables, lookahead: int, margin: float
+    ) -> tuple[list[int], np.float32, dict[str, int]] | None:
+        """Search the whole sentence with proposals from tables, as `decoding.drafted_search` does.
+
+        Args:
+            tables: What is proposed.
+            lookahead: How many tokens are proposed for a pass, at least 1.
+            margin: Log-probabilities that differ by less are nearly equal: a pass of one token decides.
+
+        Returns:
+            The output's tokens, the sum of their log-probabilities, and the numbers of the report; None if
+            the engine cannot do this.
+        """
+        return None
 
 
 class SteppingVerifier(Verifier):

@@ -6,6 +6,7 @@ Keys and values are float32 or bfloat16. The loops over slots are written in LLV
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,12 @@ def _scores_kernel(constant_width: int | None) -> Any:
             _, query, width, keys, key_bytes, values, value_bytes, slots, count, out = arguments
             vector = ir.VectorType(FLOAT, lanes)
             total = cgutils.alloca_once(builder, vector)
+
+            def multiply_part(key: Any, index: Any, mask: Any) -> None:
+                one = load(builder, at(builder, query, index, 4), vector, mask)
+                other = _kv_part(builder, key, index, mask, stored, lanes)
+                builder.store(multiply_add(builder, one, other, builder.load(total)), total)
+
             with cgutils.for_range(builder, count) as loop:
                 later = at(builder, loop.index, PREFETCHED_SLOTS)
                 later_key = _slot(builder, keys, key_bytes, slots, later)
@@ -103,10 +110,8 @@ def _scores_kernel(constant_width: int | None) -> Any:
                     prefetch(builder, at(builder, value, line))
                 key = _slot(builder, keys, key_bytes, slots, loop.index)
                 builder.store(vector([0.0] * lanes), total)
-                with vectors(builder, constant_width or width, lanes) as (index, mask):
-                    one = load(builder, at(builder, query, index, 4), vector, mask)
-                    other = _kv_part(builder, key, index, mask, stored, lanes)
-                    builder.store(multiply_add(builder, one, other, builder.load(total)), total)
+                add_products = functools.partial(multiply_part, key)
+                vectors(builder, constant_width or width, add_products, lanes)
                 score = _sum_of_lanes(builder, builder.load(total))
                 pointer = builder.inttoptr(at(builder, out, loop.index, 4), FLOAT.as_pointer())
                 builder.store(score, pointer)
@@ -130,7 +135,8 @@ def _weighted_sum_kernel(constant_width: int | None) -> Any:
             vector = ir.VectorType(FLOAT, lanes)
             total = cgutils.alloca_once(builder, vector)
             factors = splat(builder, factor, lanes)
-            with vectors(builder, constant_width or width, lanes) as (index, mask):
+
+            def sum_part(index: Any, mask: Any) -> None:
                 builder.store(vector([0.0] * lanes), total)
                 with cgutils.for_range(builder, count) as loop:
                     value = _slot(builder, values, value_bytes, slots, loop.index)
@@ -140,6 +146,8 @@ def _weighted_sum_kernel(constant_width: int | None) -> Any:
                     builder.store(multiply_add(builder, weight, part, builder.load(total)), total)
                 result = builder.fmul(builder.load(total), factors)
                 store(builder, result, at(builder, out, index, 4), mask)
+
+            vectors(builder, constant_width or width, sum_part, lanes)
             return context.get_dummy_value()
 
         kinds = [*[types.intp] * 6, types.float32, types.intp]
@@ -184,11 +192,14 @@ def _largest(typing_context, numbers, count):
         kind = ir.VectorType(FLOAT, LANES)
         least = kind([-np.inf] * LANES)
         largest = cgutils.alloca_once_value(builder, least)
-        with vectors(builder, count) as (index, mask):
+
+        def compare(index: Any, mask: Any) -> None:
             found = builder.load(largest)
             vector = load(builder, at(builder, numbers, index, 4), kind, mask, least)
             is_larger = builder.fcmp_ordered(">", vector, found)
             builder.store(builder.select(is_larger, vector, found), largest)
+
+        vectors(builder, count, compare)
         return call(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", FLOAT, [builder.load(largest)])
 
     return types.float32(types.intp, types.intp), generate
@@ -203,12 +214,15 @@ def _exponentials(typing_context, numbers, count, largest):
         kind = ir.VectorType(FLOAT, LANES)
         total = cgutils.alloca_once_value(builder, kind([0.0] * LANES))
         largest = splat(builder, largest)
-        with vectors(builder, count) as (index, mask):
+
+        def replace(index: Any, mask: Any) -> None:
             here = at(builder, numbers, index, 4)
             vector = load(builder, here, kind, mask, kind([-np.inf] * LANES))
             exponential = _exp(builder, builder.fsub(vector, largest))
             store(builder, exponential, here, mask)
             builder.store(builder.fadd(builder.load(total), exponential), total)
+
+        vectors(builder, count, replace)
         return _sum_of_lanes(builder, builder.load(total))
 
     return types.float32(types.intp, types.intp, types.float32), generate

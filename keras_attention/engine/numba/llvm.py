@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -36,20 +35,24 @@ def at(builder: Any, address: Any, index: Any, size: int = 1) -> Any:
     return builder.add(address, builder.mul(index, LONG(size)))
 
 
-@contextlib.contextmanager
-def vectors(builder: Any, width: Any, lanes: int = LANES) -> Iterator[tuple[Any, Any]]:
-    """Loop over the vectors of `width` numbers: the index of each one's first, and a mask for the last.
+def vectors(builder: Any, width: Any, body: Callable[[Any, Any], None], lanes: int = LANES) -> None:
+    """Write the code for the vectors of `width` numbers: `body(index of the first, mask)` for each.
 
-    Where the vector is as wide as the row, there is neither loop nor mask.
+    Only the last one has a mask, if it is not whole, and else None: to store with a mask takes some processors
+    forty times as long.
     """
     if width == lanes:
-        yield LONG(0), None
+        body(LONG(0), None)
         return
-    count = builder.udiv(at(builder, width, lanes - 1), LONG(lanes))
-    with cgutils.for_range(builder, count) as loop:
-        index = builder.mul(loop.index, LONG(lanes))
-        rest = splat(builder, builder.trunc(builder.sub(width, index), INT), lanes)
-        yield index, builder.icmp_signed("<", ir.VectorType(INT, lanes)([*range(lanes)]), rest)
+    whole = builder.udiv(width, LONG(lanes))
+    with cgutils.for_range(builder, whole) as loop:
+        body(builder.mul(loop.index, LONG(lanes)), None)
+    index = builder.mul(whole, LONG(lanes))
+    rest = builder.sub(width, index)
+    with builder.if_then(builder.icmp_signed(">", rest, LONG(0))):
+        numbers = ir.VectorType(INT, lanes)([*range(lanes)])
+        rest = splat(builder, builder.trunc(rest, INT), lanes)
+        body(index, builder.icmp_signed("<", numbers, rest))
 
 
 def load(builder: Any, address: Any, kind: Any, mask: Any = None, otherwise: Any = None) -> Any:

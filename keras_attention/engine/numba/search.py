@@ -68,7 +68,7 @@ class Rules(NamedTuple):
     pad_token_id: int
     positions: np.ndarray  # float32 (L, D), encodings
     choice: Choice
-    in_a_row: int  # 1 if the tokens of a step follow each other, see `verify`; 0 if they are beams
+    in_a_row: int  # 1 if the tokens of a step follow each other, see `drafts`; 0 if they are beams
 
 
 class Hypotheses(NamedTuple):
@@ -120,16 +120,6 @@ def search(model, encoder_workspace, workspace, group, source, rules, state, fou
             active = drop_done(rules, state, found, active, index)
             state.active[0] = 0 if is_stopped(group) else active
         wait(group)
-
-
-def verify(model, encoder_workspace, workspace, group, source, rules, state, found, index):
-    """Feed one sentence some tokens that follow each other, the first at `index`; encode it first at 0.
-
-    Each has a slot of its position, and reads the slots up to it: `history` holds 0, 1, 2, .. for each.
-    """
-    if index == 0:
-        encode(model, encoder_workspace, group, source, state)
-    step(model, workspace, group, source, rules, state, found, 1, index)
 
 
 @njit

@@ -221,7 +221,8 @@ def _epilogue(typing_context, sums, total, row_scale, scales, bias, floor, outpu
         _, total, row_scale, scales, bias, floor, output, width = arguments
         vector = ir.VectorType(FLOAT, LANES)
         row_scales, floors = splat(builder, row_scale), splat(builder, floor)
-        with vectors(builder, width) as (index, mask):
+
+        def write(index: Any, mask: Any) -> None:
             numbers, factors, offsets = (
                 load(builder, at(builder, address, index, 4), ir.VectorType(kind, LANES))
                 for address, kind in ((total, of_sums), (scales, FLOAT), (bias, FLOAT))
@@ -234,6 +235,8 @@ def _epilogue(typing_context, sums, total, row_scale, scales, bias, floor, outpu
             is_below = builder.fcmp_ordered("<", numbers, floors)
             numbers = builder.select(is_below, floors, numbers)
             store(builder, numbers, at(builder, output, index, 4), mask)
+
+        vectors(builder, width, write)
         return context.get_dummy_value()
 
     of_sums = {types.float32: FLOAT, types.int32: INT}[sums.dtype]
