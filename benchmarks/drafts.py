@@ -11,8 +11,8 @@ that differ from greedy search, the tokens of a pass, and the median time of a t
 ratios to greedy search, turn by turn. Heads learn from the model's own translations, which are made first.
 
 `--preset` takes random weights of this size and the run's tokenizer. They choose other tokens than any model,
-so the draft is then one that proposes a given share of the right tokens, `--share`: what is measured is the
-time of a pass and of what surrounds it.
+so the draft is then one that knows the right tokens, a given `--share` of them: what is measured is the time
+of a pass and of what surrounds it, at the tokens of a pass that are printed.
 """
 
 from __future__ import annotations
@@ -159,24 +159,36 @@ def drafts(options: argparse.Namespace, plain: Any, texts: list[str]) -> dict[st
 
 
 class Right:
-    """Proposes what greedy search will choose, each token with some probability."""
+    """Proposes, of each source, what greedy search will choose, some of it wrong: one `LexicalDraft` each."""
 
     def __init__(self, plain: Any, texts: list[str], share: float):
-        self.share, self.random = share, np.random.default_rng(0)
-        self.size = plain.tokenizer.vocabulary_size
-        end = plain.tokenizer.end_token_id
-        sources = [(*ids, end) for ids in plain.tokenizer.encode(texts)]
-        outputs = [best[0].token_ids for best in plain.translate(texts)]
-        self.outputs = dict(zip(sources, outputs, strict=True))
+        from keras_attention.decoding import LexicalDraft
+        from keras_attention.decoding.lexicon import Lexicon
+        from keras_attention.decoding.ngrams import count_ngrams
 
-    def propose(self, source_ids: list[int], output_ids: list[int], n: int, hidden: Any) -> Any:
+        random, tokenizer = np.random.default_rng(0), plain.tokenizer
+        size, start = tokenizer.vocabulary_size, tokenizer.start_token_id
+        nothing = np.zeros(size + 1, "int64"), np.zeros(0, "int32"), np.zeros(0, "float32")
+        alike = np.full(size, 1 / size, "float32")
+        self.drafts = {}
+        for ids, (best, *_) in zip(tokenizer.encode(texts), plain.translate(texts), strict=True):
+            shown = [
+                token if chance < share else (token + 1) % size
+                for token, chance in zip(
+                    best.token_ids, random.random(len(best.token_ids)), strict=True
+                )
+            ]
+            ngrams = count_ngrams([[start, *shown]], size, order=8)
+            draft = LexicalDraft(ngrams, Lexicon(*nothing), alike, start)
+            self.drafts[(*ids, tokenizer.end_token_id)] = draft
+
+    def propose(self, source_ids: list[int], *rest: Any) -> Any:
         """Return the next tokens, some of them wrong."""
-        begun = len(output_ids)
-        right = self.outputs[tuple(source_ids)][begun : begun + n]
-        return [
-            token if chance < self.share else (token + 1) % self.size
-            for token, chance in zip(right, self.random.random(len(right)), strict=True)
-        ]
+        return self.drafts[tuple(source_ids)].propose(source_ids, *rest)
+
+    def tables(self, source_ids: list[int]) -> Any:
+        """Return the same for compiled code."""
+        return self.drafts[tuple(source_ids)].tables(source_ids)
 
 
 def translated(translator: Any, texts: list[str], size: int) -> list[str]:

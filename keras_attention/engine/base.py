@@ -273,7 +273,9 @@ class DraftTables(NamedTuple):
     other, and so do their continuations.
     """
 
-    bounds: np.ndarray  # int64 (levels + 1,), where the nodes of each level begin, and the last ones end
+    bounds: (
+        np.ndarray
+    )  # int64 (levels + 1,), where the nodes of each level begin, and the last ones end
     keys: np.ndarray  # int64 (M,), ascending within a level
     begins: np.ndarray  # int64 (M,), where the continuations of each node begin
     ends: np.ndarray  # int64 (M,), and end
@@ -308,7 +310,6 @@ class Verifier(abc.ABC):
             each; (T, 1) of a vocabulary of one, or if one token is fed. And float32 (T, D), the hidden
             states that the logits are made of. The next call may overwrite them.
         """
-
 
     def search(
         self, tables: DraftTables, lookahead: int, margin: float

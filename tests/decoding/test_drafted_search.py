@@ -92,6 +92,50 @@ def test_every_draft_gives_the_greedy_output(engine, options):
         assert report.tokens_per_step == tokens / report.steps
 
 
+class InPython:
+    """A draft whose tables no engine is shown."""
+
+    def __init__(self, draft):
+        self.propose = draft.propose
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("lookahead", [1, 3, 5])
+def test_compiled_proposals_are_those_of_python(translator, monkeypatch, lookahead, threads):
+    engine = pytest.importorskip("keras_attention.engine.numba.engine")
+    monkeypatch.setattr(engine.NumbaEngine, "thread_groups", lambda *_: (1, threads))
+    texts = [
+        "A small house.",
+        "The old man sees the red car.",
+        "Two dogs sleep in the big garden.",
+        "",
+    ]
+    texts += ["We see that the children read the books of the old teacher.", "My brother laughs."]
+    greedy = dataclasses.replace(translator, engine="numba")
+    expected = greedy.translate(texts)
+    # Half of the text is another sentence's, so that some proposals are wrong.
+    pairs = list(zip(texts, greedy([*texts[3:], *texts[:3]]), strict=True))
+    draft = LexicalDraft.train(
+        translator.tokenizer, [*pairs, *zip(texts, greedy(texts), strict=True)]
+    )
+    found, reports = {}, {}
+    for name, share in (("python", 0.0), ("all", 0.0), ("likely", 0.5)):
+        monkeypatch.setattr(engine, "LEAST_SHARE", share)
+        own = InPython(draft) if name == "python" else draft
+        drafting = dataclasses.replace(greedy, draft=own, lookahead=lookahead)
+        found[name] = [drafting.translate([text]) for text in texts]
+        reports[name] = dataclasses.asdict(drafting.draft_report)
+        for one, other in zip(found[name], expected, strict=True):
+            assert one[0][0].token_ids == other[0].token_ids
+            np.testing.assert_allclose(one[0][0].score, other[0].score, rtol=1e-5)
+    assert found["all"] == found["python"] and reports["all"] == reports["python"]
+    assert 0 < reports["all"]["accepted"] < reports["all"]["proposed"]
+    assert reports["all"]["steps"] < reports["all"]["tokens"] == reports["likely"]["tokens"]
+    if lookahead > 1:
+        assert reports["likely"]["proposed"] < reports["all"]["proposed"]
+
+
 class Table(Verifier):
     """What follows each token; several rows are rounded so that near ties turn around."""
 

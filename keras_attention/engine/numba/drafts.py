@@ -28,12 +28,17 @@ class Drafting(NamedTuple):
     tables: DraftTables
     lookahead: int  # how many for a pass; 0 if Python proposes them
     margin: np.float32  # log-probabilities that differ by less are nearly equal
+    least_share: (
+        float  # a token behind the first is proposed if they are all right with this probability
+    )
 
 
 class Progress(NamedTuple):
     """What the passes have come to, and workspace for proposals."""
 
-    tokens: np.ndarray  # int32 (1 + L + R,), the start token, the output, and what is proposed behind it
+    tokens: (
+        np.ndarray
+    )  # int32 (1 + L + R,), the start token, the output, and what is proposed behind it
     numbers: np.ndarray  # int64 (6,), see `LENGTH`, ..
     score: np.ndarray  # float32 (1,), the sum of log-probabilities
     candidates: np.ndarray  # int32 (most candidates,)
@@ -110,9 +115,11 @@ def plan_pass(rules, state, drafting, progress):
         return
     rows = 1
     if not numbers[IS_CLOSE] and length + 1 + drafting.lookahead <= rules.limits[0]:
+        share = 1.0
         while rows <= drafting.lookahead:
-            token = propose(drafting.tables, progress, length + rows)
-            if token < 0:
+            token, own_share = propose(drafting.tables, progress, length + rows)
+            share *= own_share
+            if token < 0 or (rows > 1 and share < drafting.least_share):
                 break
             tokens[length + rows] = token
             rows += 1
@@ -148,21 +155,28 @@ def accept(rules, state, drafting, progress):
 
 @njit
 def propose(tables, progress, length):
-    """Return the token that most likely follows the first `length` of `tokens`; -1 if none is known."""
+    """Find the token that most likely follows the first `length` of `tokens`.
+
+    Returns:
+        The token, -1 if none is known; and roughly how probable it is.
+    """
     tokens, candidates = progress.tokens[:length], progress.candidates
     number, left = find_followers(tables, tokens, candidates, progress.probabilities)
-    best, most = -1, 0.0
+    best, most, total = np.int64(-1), 0.0, left
     for place in range(number):
         value = progress.probabilities[place] * tables.ratios[candidates[place]]
+        total += value
         if value > most:
-            best, most = candidates[place], value
+            best, most = np.int64(candidates[place]), value
     for rank in range(len(tables.suggested)):
-        if left * tables.suggested_probabilities[rank] <= most:
+        value = left * tables.suggested_probabilities[rank]
+        if value <= most:
             break
         token = tables.suggested[rank]
         if not is_in(tokens, token) and not is_in(candidates[:number], token):
-            return token
-    return best
+            best, most, total = np.int64(token), value, total + value
+            break
+    return best, most / total
 
 
 @njit
@@ -193,7 +207,7 @@ def find_followers(tables, tokens, candidates, probabilities):
 
 @njit
 def find_context(tables, tokens, size, below):
-    """Return the longest known context of fewer than `below` last tokens, and its node; 0 if there is none."""
+    """Return the longest known context of fewer than `below` last tokens, or 0, and its node."""
     node, longest, found = 0, 0, 0
     for level in range(1, min(below, len(tokens) + 1)):
         begin, end = tables.bounds[level - 1], tables.bounds[level]
