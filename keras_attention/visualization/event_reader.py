@@ -1,4 +1,4 @@
-"""Reads TensorBoard event files, without importing TensorFlow."""
+"""Reads what TensorBoard event files say of the heads of a model, without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,34 +11,6 @@ from typing import Any
 
 from keras_attention_viewer.codec import PLUGIN_NAME, RecordError, decode_header
 from keras_attention_viewer.event_files import FOOT_BYTES, HEAD_BYTES, record_end
-
-
-def read_events(folder: str | os.PathLike[str]) -> Iterator[Any]:
-    """Read the events of all event files in a folder, in the order of the files.
-
-    Args:
-        folder: The folder with the event files, such as `logs/` of a run.
-
-    Raises:
-        FileNotFoundError: If there is no event file.
-    """
-    # Not `tensorboard.backend.event_processing`: it would import TensorFlow.
-    from tensorboard.compat.proto import event_pb2
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
-
-    files = _event_files(folder)
-    if not files:
-        raise FileNotFoundError(f"There is no TensorBoard event file in '{folder}'.")
-    for file in files:
-        reader = PyRecordReader_New(str(file))
-        while True:
-            try:
-                reader.GetNext()
-            except Exception as error:  # tensorboard's own out-of-range error ends the file
-                if type(error).__name__ != "OutOfRangeError":
-                    raise
-                break
-            yield event_pb2.Event.FromString(reader.record())
 
 
 def logged_heads(folder: str | os.PathLike[str]) -> dict[str, Any]:
