@@ -31,7 +31,7 @@ ALLOWED = {
     ("--min-length", "0"),
     ("--port", "0"),
 }
-# Also free: a new folder, for pictures.
+# Also free: what is written.
 MADE = {("attention", "--output"), ("diagnose", "--output")}
 FREE = {"--name", "--output-dir", "--source-language", "--target-language", "--data-dir"}
 FREE |= {"--ban", "--source-prefix", "--license", "--text-license", "--description"}  # any text
