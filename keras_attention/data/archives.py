@@ -57,10 +57,6 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
     The archive is read as a stream, to its end, where gzip stores its checksum; members that are packed
     themselves are, too. The files appear only then. Only the members asked for are written, to the paths
     that the caller gives: no name, link or mode in the archive decides where anything is written.
-
-    Raises:
-        ValueError: If a member is missing or not a plain file, or the archive is damaged or holds far
-            more than its size suggests.
     """
     missing = dict(members)
     limit = max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size)

@@ -108,11 +108,7 @@ def download(
 
 
 def check_recorded(path: Path, remedy: str) -> None:
-    """Compare a file with its recorded checksum; records it if there is none yet.
-
-    Raises:
-        ValueError: If the file was changed.
-    """
+    """Compare a file with its recorded checksum; records it if there is none yet."""
     recorded = _recorded(path)
     if recorded is None:
         record(path, sha256_of(path))

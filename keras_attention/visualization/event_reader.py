@@ -17,12 +17,6 @@ def logged_heads(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what the last attention record in event files says about the heads of the model.
 
     As in TensorBoard, a writer that starts at a step hides what the files before it hold from that step on.
-
-    Args:
-        folder: The folder with the event files.
-
-    Returns:
-        The header of that record; empty if there is none that can be read, or TensorBoard is not there.
     """
     found: list[tuple[int, Path, int]] = []  # steps and places only: a log may have many megabytes
     try:
