@@ -99,7 +99,7 @@ def damage_named(name: PathLike, packing: Packing | None) -> Iterator[None]:
 
 
 def check_packed(path: PathLike, name: PathLike | None = None) -> None:
-    """Read a packed file to its end, where its checksum is; of one that is not packed, nothing can be said."""
+    """Read a packed file to its end, where its checksum is; what is not packed has none."""
     with open(path, "rb") as file:
         packing = packing_of(file.peek(LONGEST_MAGIC))
         if packing is not None and packing.open is not _open_zstd:  # That may need a package.
