@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import re
 import sys
 import types
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 
 from keras_attention.cli.streams import typed_text
 from keras_attention.recipes.config import literal_choices
+from keras_attention.utils.checks import did_you_mean
 
 NONE = "none"
 
@@ -37,13 +37,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with the usage and a message; argparse calls it."""
-        hints = []
         for word in message.split() if message.startswith("unrecognized") else ():
-            name = word.partition("=")[0]
-            similar = difflib.get_close_matches(name, self._option_string_actions, 1)
-            if name.startswith("--") and similar:
-                hints.append(f" Did you mean {similar[0]}?")
-        super().error(message + "".join(hints))
+            if word.startswith("--"):
+                message += did_you_mean(word.partition("=")[0], self._option_string_actions)
+        super().error(message)
 
 
 def add_options(

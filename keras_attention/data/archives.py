@@ -26,17 +26,6 @@ LARGEST_RATIO = 100
 SMALL_BYTES = 1 << 26
 
 
-def begins_like_archive(start: bytes) -> bool:
-    """Whether a file with these first bytes, at least 512, can be a tar archive, plain or packed."""
-    if packing_of(start) is not None:
-        return True
-    try:
-        tarfile.TarInfo.frombuf(start[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
-    except tarfile.TarError:
-        return False
-    return True
-
-
 def check_is_archive(path: Path) -> None:
     """Raise a ValueError unless a file is a whole tar archive, plain or packed; it is read to its end."""
     try:
