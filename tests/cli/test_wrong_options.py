@@ -32,7 +32,7 @@ ALLOWED = {
     ("--port", "0"),
 }
 # Also free: what is written.
-MADE = {("attention", "--output"), ("diagnose", "--output")}
+MADE = {("diagnose", "--output")}
 FREE = {"--name", "--output-dir", "--source-language", "--target-language", "--data-dir"}
 FREE |= {"--ban", "--source-prefix", "--license", "--text-license", "--description"}  # any text
 
