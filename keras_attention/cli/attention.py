@@ -1,4 +1,4 @@
-"""`keras-attention attention MODEL SENTENCE`: where a model looks, in a browser."""
+"""`keras-attention attention MODEL SENTENCE`: where a model looks, in a browser or as pictures."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.normalization import normalize
 from keras_attention.data.presets import is_run
-from keras_attention.utils.files import check_destination
+from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.sides import piece_of
 from keras_attention_viewer.page import is_page as is_viewer_page
 
 PAGE = ".html"
 DEFAULT = Path(f"attention{PAGE}")
 # Of a sentence that one types on the page.
 MOST_CHARACTERS = 1_000
+# Each picture names its maker, so that a folder of them may be replaced, and no other.
+MAKER = "keras-attention attention"
 EXAMPLE = """
 examples:
   keras-attention attention runs/demo "The dog sleeps."
-  keras-attention attention runs/demo "The dog sleeps." "Der Hund schläft." --output dog.html
+  keras-attention attention runs/demo "The dog sleeps." "Der Hund schläft." --output pictures
   keras-attention attention runs/demo "The dog sleeps." --serve
 """
 
@@ -61,7 +64,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser = Parser(
         prog=program,
         description="Show the attention of every layer and head for a sentence and its translation: as a "
-        "self-contained web page; or, with --serve, on a page where one changes the sentence, switches "
+        "self-contained web page, or as pictures, one for each layer of the encoder, of the decoder, "
+        "and of the cross-attention; or, with --serve, on a page where one changes the sentence, switches "
         "heads off and says how the translation begins.",
         epilog=EXAMPLE,
     )
@@ -75,12 +79,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--output",
         type=Path,
         metavar="PATH",
-        help=f"a new page, ending in {PAGE} ({DEFAULT}, which replaces an earlier one)",
+        help=f"a new page, ending in {PAGE}, or a new folder for pictures ({DEFAULT}, which replaces an "
+        "earlier one)",
     )
     add(
         "--overwrite",
         action="store_true",
-        help="replace a page that this command wrote to PATH",
+        help="replace the page or the pictures that this command wrote to PATH",
     )
     text = "write nothing, but serve a page to try the model, until Ctrl-C or SIGTERM"
     add("--serve", action="store_true", help=text)
@@ -132,17 +137,61 @@ def _serve(program: str, options: argparse.Namespace) -> None:
 def _save(program: str, options: argparse.Namespace) -> None:
     # Nobody has named the default page.
     output, overwrite = options.output or DEFAULT, options.overwrite or options.output is None
-    if output.suffix.lower() != PAGE:
-        raise ValueError(f"--output must end in {PAGE}. Received: {output}")
-    check_destination(output, ours=is_viewer_page, overwrite=overwrite, option="--overwrite")
+    is_page = output.suffix.lower() == PAGE
+    if not is_page and output.suffix:
+        raise ValueError(
+            f"--output must end in {PAGE}, or be a new folder, whose name has no ending. Received: "
+            f"{output}"
+        )
+    check_destination(
+        output,
+        folder=not is_page,
+        ours=is_viewer_page if is_page else _are_pictures,
+        overwrite=overwrite,
+        option="--overwrite",
+    )
     check_model(options.model)
     start_backend()
     from keras_attention.visualization.attention_page import save_attention
 
     translator = keras_translator(options.model)
     say_missing_heads(program, translator.model)
-    name = name_of(options.model)
-    texts = options.sentence, options.translation
-    run = options.model if is_run(options.model) else None
-    save_attention(output, translator, *texts, name=name, run=run, overwrite=overwrite)
-    print(f"The page is {output}")
+    if is_page:
+        name = name_of(options.model)
+        texts = options.sentence, options.translation
+        run = options.model if is_run(options.model) else None
+        save_attention(output, translator, *texts, name=name, run=run, overwrite=overwrite)
+        print(f"The page is {output}")
+    else:
+        _save_pictures(output, translator, options.sentence, options.translation, overwrite)
+        print(f"The pictures are in {output}")
+
+
+def _are_pictures(folder: Path) -> bool:
+    """Whether a folder holds only pictures that this command wrote."""
+    return all(path.is_file() and _is_picture(path.read_bytes()) for path in folder.iterdir())
+
+
+def _is_picture(content: bytes) -> bool:
+    return content.startswith(b"\x89PNG\r\n") and b"tEXtSoftware\0" + MAKER.encode() in content
+
+
+def _save_pictures(
+    path: Path, translator: Any, sentence: str, translation: str | None, overwrite: bool
+) -> None:
+    from keras_attention.visualization.attention_entries import padded_pairs
+    from keras_attention.visualization.heatmaps import attention_figures
+
+    translation = translation or translator(sentence)
+    print(translation)
+    tokenizer = translator.tokenizer
+    source, read, predicted = padded_pairs(tokenizer, [(sentence, translation)])
+    scores = translator.model.attention_scores(source, read)
+    names = (
+        [piece_of(tokenizer, token, side) for token in ids[0]]
+        for side, ids in (("source", source), ("target", predicted))
+    )
+    with atomic_folder(path, replace=overwrite) as folder:
+        for name, figure in attention_figures(scores, *names).items():
+            file = folder / f"{name.replace('/', '-')}.png"
+            figure.savefig(file, dpi=150, metadata={"Software": MAKER})

@@ -36,6 +36,8 @@ and prints scores and times. With --try-beam-size or --try-length-penalty, it do
 search settings; use the files of a validation set for this.
 """
 
+# The keys of `evaluation.cost.SUSTAINED_FLOPS`, which needs Keras.
+GPUS = ("K80", "K40", "M40", "P100")
 EXAMPLE = """
 examples:
   keras-attention evaluate runs/demo --source-file test.en --reference-file test.de
@@ -78,10 +80,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         )
     check_moses()
     start_backend()
-    if options.comet is not None:
-        from keras_attention.evaluation.comet import fetch_comet
-
-        fetch_comet(options.comet)
+    _check_scorers(options)
     if options.tries:
         compare = _compare_searches if tries_searches else _compare_precisions
         compare(options, keras_translator(model), *_given_lines(options))
@@ -110,6 +109,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--comet", type=str, metavar="NAME", help=comet)
     samples = "resamples of the paired bootstrap (1000)"
     add("--samples", type=int, default=1000, metavar="N", help=samples)
+    cost = parser.add_argument_group("cost, by the paper's formula")
+    add_cost = cost.add_argument
+    add_cost("--devices", type=int, default=1, metavar="N", help="how many devices trained (1)")
+    gpu = f"a GPU of the paper: {', '.join(GPUS)} (this machine's speed)"
+    add_cost("--gpu", metavar="NAME", choices=GPUS, help=gpu)
     tries = parser.add_argument_group("settings to try with one model; each can be repeated")
     precisions = "float32, bfloat16, float16, int8, or plain: the plain search in float32"
     for name, kind, metavar, text in (
@@ -140,7 +144,8 @@ def _check_numbers(options: argparse.Namespace) -> None:
     for name in ("ter", "comet"):
         if getattr(options, name) and options.tries:
             raise ValueError(f"--{name} cannot be combined with the options --try-...")
-    check_integer("--samples", options.samples, least=1)
+    for name in ("samples", "devices"):
+        check_integer(f"--{name}", getattr(options, name), least=1)
     for value in options.beam_size or ():
         check_search_options(value, 0.0)
     for value in options.length_penalty or ():
@@ -155,11 +160,22 @@ def _check_numbers(options: argparse.Namespace) -> None:
             check_engine("numba", precision)
 
 
+def _check_scorers(options: argparse.Namespace) -> None:
+    """Refuse scores that cannot be had; only here, because their room imports Keras."""
+    from keras_attention.evaluation.comet import fetch_comet
+
+    if options.comet is not None:
+        fetch_comet(options.comet)
+
+
 def _check_models(options: argparse.Namespace) -> None:
     """Refuse models that cannot be compared, or options that are for one run."""
     models = options.model
     if len(models) > 1 and options.tries:
         raise ValueError("The options --try-... need one model. Received: several")
+    if options.gpu is not None or options.devices != 1:
+        received = "several" if len(models) > 1 else "a model of another program"
+        raise ValueError(f"--gpu and --devices are for the cost of one run. Received: {received}")
     if len({*map(_place, models)}) < len(models):
         raise ValueError("The same model is given twice: there is nothing to compare.")
     languages = {}
@@ -247,7 +263,9 @@ def _evaluate_run(options: argparse.Namespace, model: str) -> None:
         )
     name = options.name or options.source_file.name
     text = Sentences(sources, references, name, language, ter=options.ter, comet=options.comet)
-    report = run.evaluation(text, samples=options.samples)
+    report = run.evaluation(
+        text, devices=options.devices, device=options.gpu, samples=options.samples
+    )
     _show(report, run.folder.name, options.output)
 
 

@@ -18,7 +18,7 @@ COMMANDS = {
     "serve": "answer requests for translations over HTTP, and show them on a page",
     "score": "score how probable given translations are",
     "evaluate": "score a model on your own sentences, or compare models or search settings",
-    "attention": "show the attention for a sentence, in a browser",
+    "attention": "show the attention for a sentence, in a browser or as pictures",
     "diagnose": "say whether wrong translations are the search's fault or the model's",
     "heads": "show how much a model needs each of its heads",
     "draft": "make what proposes tokens, so that greedy search takes fewer passes",

@@ -18,6 +18,7 @@ import pytest
 from keras_attention import Translator
 from keras_attention.cli import main as commands
 from keras_attention.cli import streams, translate
+from keras_attention.cli.attention import MAKER
 from keras_attention.cli.main import COMMANDS, main
 from keras_attention.cli.models import preset_of
 from keras_attention.engine import select
@@ -412,6 +413,28 @@ def test_bad_use_of_score(run, tmp_path, refused, arguments, message):
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 
+def test_pictures_of_attention(run, tmp_path, capsys):
+    folder = tmp_path / "pictures"
+    arguments = ["attention", str(run), "The dog sleeps.", "Der Hund", "--output", str(folder)]
+    main(arguments)
+    names = ["cross-layer_1.png", "decoder-layer_1.png", "encoder-layer_1.png"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir())
+    assert capsys.readouterr().out.startswith("Der Hund\n")
+    assert exit_code(*arguments) == 2  # the folder is taken
+    assert "exists" in (error := capsys.readouterr().err) and "pass --overwrite" in error
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    main([*arguments[:3], "Die Katze", *arguments[4:], "--overwrite"])
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert sorted(after) == names and all(after[name] != before[name] for name in names[:2])
+    (folder / "notes.txt").write_text(f"mine, about `{MAKER}`")
+    assert exit_code(*arguments, "--overwrite") == 2
+    assert "keras_attention did not write it" in capsys.readouterr().err
+    assert (folder / "notes.txt").read_text().startswith("mine") and len(
+        list(folder.iterdir())
+    ) == 4
+
+
 def sentence_of(page):
     """The only sentence in a page of the attention viewer."""
     text = re.search(r'id="attention-data">(.*?)</script>', page.read_text("utf-8"))[1]
@@ -425,7 +448,7 @@ def test_a_page_of_attention(run, translator, tmp_path, refused):
     main(["attention", str(run), LINES[0], "Der Hund schläft.", "--output", str(given)])
     sentence = sentence_of(given)
     assert (sentence["text"], sentence["target_text"]) == (LINES[0], "Der Hund schläft.")
-    assert "must end in .html" in refused(
+    assert "must end in .html, or be a new folder" in refused(
         "attention", run, LINES[0], "--output", tmp_path / "own.png"
     )
     error = refused("attention", run, LINES[0], "--output", given)

@@ -42,7 +42,7 @@ def test_report_of_a_folder(run, tmp_path, capsys, monkeypatch):
     (run / "report.txt").write_text("of the training")
     before = files_of(run)
     output = ["--output", str(tmp_path / "new.json")]
-    command(run, "--name", "five", *output)
+    command(run, "--gpu", "P100", "--devices", "8", "--name", "five", *output)
     assert files_of(run) == before  # among them the report of the training
     printed = capsys.readouterr().out
     evaluation = read_json(tmp_path / "new.json")
@@ -60,6 +60,7 @@ def test_report_of_a_folder(run, tmp_path, capsys, monkeypatch):
     assert len(set(perplexities)) == 3 and min(perplexities) > 1
     cost = evaluation["training_cost"]
     assert cost["updates"] == 6 and cost["seconds"] == 60.0
+    assert cost["paper_flops"] == pytest.approx(60 * 8 * 9.5e12)
     assert 0 < cost["flops_of_tokens"] < cost["flops"]
 
 
@@ -184,6 +185,7 @@ def test_runs_that_cannot_be_compared(two_runs, refused, name, content, message)
     [
         (["{one}", "{one}"], "same model is given twice"),
         (["{one}", "{other}", "--try-beam-size", "3"], "need one model"),
+        (["{one}", "{other}", "--devices", "2"], "cost of one run"),
         (["{one}"], "needs --source-file and --reference-file"),
         (["{one}", "{other}", "--source-file", "{one}/dev.en"], "belong together"),
         (["{one}", "{other}", "--output", "{one}/report.json"], "exists"),
@@ -264,6 +266,7 @@ def test_models_of_other_programs(foreign, run, capsys):
     [
         ([], "One model needs --source-file"),
         (["{files}"], "give --target-language, such as de"),
+        (["{files}", "--gpu", "P100"], "Received: a model of another program"),
         (["{run}"], "'{model}' is no run, so it has kept no translations"),
         (["{run}", "{files}", "--target-language", "fr"], "translates into de"),
     ],

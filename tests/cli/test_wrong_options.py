@@ -31,8 +31,8 @@ ALLOWED = {
     ("--min-length", "0"),
     ("--port", "0"),
 }
-# Also free: what is written.
-MADE = {("diagnose", "--output")}
+# Also free: a new folder, for pictures.
+MADE = {("attention", "--output"), ("diagnose", "--output")}
 FREE = {"--name", "--output-dir", "--source-language", "--target-language", "--data-dir"}
 FREE |= {"--ban", "--source-prefix", "--license", "--text-license", "--description"}  # any text
 
