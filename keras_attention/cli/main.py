@@ -23,6 +23,7 @@ COMMANDS = {
     "heads": "show how much a model needs each of its heads",
     "draft": "make what proposes tokens, so that greedy search takes fewer passes",
     "export": "write a model for other programs: CTranslate2, Hugging Face, ONNX, TensorFlow",
+    "average": "average the checkpoints of a run",
     "preset": "save a model as a preset with a card, or check one",
     "verify": "compare the checksums of a run, a store or other files",
 }

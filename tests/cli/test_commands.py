@@ -487,6 +487,29 @@ def test_heads_by_importance(run, tmp_path, capsys):
     assert max(map(abs, values)) > 0
 
 
+def test_an_average(run, tmp_path, monkeypatch, capsys, refused):
+    """The three checkpoints hold a model times 1.5, 1.5 ** 2 and 1.5 ** 3; the model is the last."""
+    output = tmp_path / "mean.keras"
+    main(["average", str(run), "--last", "2", "--output", str(output)])
+    assert "update-00000004, update-00000006" in capsys.readouterr().out
+    last = keras.saving.load_model(run / "model.keras", compile=False)
+    mean = keras.saving.load_model(output, compile=False)
+    for one, other in zip(last.trainable_variables, mean.trainable_variables, strict=True):
+        expected = keras.ops.convert_to_numpy(one) * (1 + 1 / 1.5) / 2
+        np.testing.assert_allclose(
+            keras.ops.convert_to_numpy(other), expected, rtol=1e-5, atol=1e-7
+        )
+    before = output.read_bytes()
+    refused("average", run, "--output", output)
+    assert output.read_bytes() == before
+    refused("average", run, "--output", tmp_path / "mean.h5")
+    # Refused before the backend starts.
+    monkeypatch.setattr("keras_attention.cli.average.start_backend", pytest.fail)
+    error = refused("average", run, "--last", "4", "--output", tmp_path / "four.keras")
+    assert re.search("--last must be at most 3, .*Received: 4", error)
+    assert {path.name for path in tmp_path.iterdir()} == {"mean.keras"}
+
+
 def test_settings_of_another_version(run, tmp_path, refused):
     other = shutil.copytree(run, tmp_path / "other")
     settings = json.loads((other / "config.json").read_text())
@@ -496,6 +519,7 @@ def test_settings_of_another_version(run, tmp_path, refused):
     files = ["--source-file", pair[0], "--reference-file", pair[1]]
     for command in (
         ["translate", other], ["attention", other, "A dog."], ["evaluate", other, *files],
+        ["average", other, "--output", tmp_path / "mean.keras"],
     ):  # fmt: skip
         assert "config.json' lacks " in refused(*command)
 

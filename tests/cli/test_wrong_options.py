@@ -104,6 +104,7 @@ def test_a_wrong_value_is_refused(
         "attention": [str(run), "A dog."],
         "heads": [str(run), "--source-file", source, "--target-file", target],
         "draft": [str(run), "--source-file", source, "--target-file", target],
+        "average": [str(run), "--output", "new.keras"],
         "diagnose": [str(run), "--source-file", source, "--reference-file", target],
         "export": [str(run), "new", "--format", "ctranslate2"],
         "preset": [str(run), "new"],

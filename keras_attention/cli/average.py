@@ -1,0 +1,79 @@
+"""`keras-attention average RUN`: the mean of a run's checkpoints, as a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.cli.options import Parser
+from keras_attention.cli.quiet import start_backend
+from keras_attention.utils.checks import check_integer, counted
+from keras_attention.utils.files import atomic_path, check_destination
+from keras_attention.utils.progress import activity
+from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.signed_archive import sign_archive
+
+EXAMPLE = """
+example, and how to read the file:
+  keras-attention average runs/demo --last 3 --output average.keras
+  python -c "import keras, keras_attention; keras.saving.load_model('average.keras').summary()"
+"""
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """Average the last checkpoints of a run into a new file."""
+    parser = Parser(
+        prog=program,
+        description="Average the last checkpoints of a run, as section 6.1 of the paper does. The run "
+        "itself stays as it is.",
+        epilog=EXAMPLE,
+    )
+    add: Any = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="the run's folder")
+    add(
+        "--last",
+        type=int,
+        metavar="N",
+        help="how many of the newest checkpoints to average (as many as the run did)",
+    )
+    add("--output", type=Path, required=True, metavar="FILE", help="a new file that ends in .keras")
+    options = parser.parse_args(arguments)
+    run = RunFolder(options.run)
+    settings = run.settings(["averaged_checkpoints"])
+    if options.output.suffix != ".keras":
+        raise ValueError(f"--output must end in .keras. Received: {options.output}")
+    if options.last is not None:
+        check_integer("--last", options.last, least=1)
+    check_destination(options.output)
+    trained = run.trained_model()
+    # The run may average fewer, which is known once the backend has started.
+    _check_last(options.last, len([*run.checkpoints.glob("update-*")]), run)
+    start_backend()
+    import keras
+
+    from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
+    from keras_attention.training.checkpoints import average_checkpoints
+
+    checkpoints = ChosenCheckpoints(run, settings)
+    chosen = checkpoints.averaged(options.last)
+    moves = options.last is None and settings.get("ema") is not None
+    _check_last(options.last, len(chosen), run)
+    with activity(f"averaging {counted(len(chosen), 'checkpoint')}"):
+        model = keras.saving.load_model(trained, compile=False)
+        model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.
+        (checkpoints.load if moves else average_checkpoints)(model, chosen)
+        with atomic_path(options.output) as partial:
+            model.save(partial)
+            sign_archive(partial)
+    names = ", ".join(path.name for path in chosen)
+    print(f"The {'moving ' * moves}average of {names} is in {options.output}")
+
+
+def _check_last(last: int | None, most: int, run: RunFolder) -> None:
+    """Refuse more checkpoints than there are."""
+    if last is not None and last > most:
+        raise ValueError(
+            f"--last must be at most {most}, the number of checkpoints in '{run.checkpoints}' that "
+            f"the run would average. Received: {last}. Give less, or leave --last out."
+        )
