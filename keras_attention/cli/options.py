@@ -1,11 +1,13 @@
-"""Command-line options and their help, made from a dataclass and its docstring."""
+"""Command-line options, TOML files and help, all made from a dataclass and its docstring."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import re
 import sys
+import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from keras_attention.cli.streams import typed_text
-from keras_attention.recipes.config import literal_choices
+from keras_attention.recipes.config import ModelArguments, literal_choices
 from keras_attention.utils.checks import did_you_mean
 
 NONE = "none"
@@ -89,6 +91,114 @@ def field_help(cls: type) -> dict[str, str]:
     entries = re.split(r"\n {8}(?=\w+: )", section)
     pairs = (entry.partition(": ") for entry in entries[1:])
     return {name: " ".join(text.split()) for name, _, text in pairs}
+
+
+def read_toml(path: Path, *classes: type) -> dict[str, Any]:
+    """Return the settings in a TOML file, which are fields of these dataclasses.
+
+    Raises:
+        ValueError: If it is not TOML, or has a setting that is unknown or of another type.
+    """
+    if not path.exists() or path.is_dir():
+        raise FileNotFoundError(f"--config: there is no file '{path}'.")
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"--config: '{path}' is not TOML: {error}") from None
+    annotations: dict[str, Any] = {}
+    for cls in classes:
+        annotations |= typing.get_type_hints(cls)
+    return _typed(f"--config: '{path}'", values, annotations)
+
+
+# What a TOML file says for a type, in words.
+TOML_TYPES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text that is not empty",
+    Path: "a text, the path of a file",
+    tuple[Path, Path]: "a list of two texts, the paths of files",
+    tuple[int, int]: "a list of two whole numbers",
+    tuple[str, ...]: "a list of texts",
+    dict: "a table, such as {dropout = 0.1}",
+}
+
+
+def _typed(
+    where: str, values: Mapping[str, Any], annotations: Mapping[str, Any], outer: str = ""
+) -> dict[str, Any]:
+    """Values of a TOML file or of a table in it; refuses those of another type than annotations say."""
+    typed = {}
+    for name, value in values.items():
+        if name not in annotations:
+            hint = did_you_mean(name, sorted(annotations))
+            raise ValueError(f"{where} has an unknown setting: {outer}{name}.{hint}")
+        parts, choices = _union(annotations[name]), literal_choices(annotations[name])
+        kinds = [part for part in parts if part is not type(None)]
+        origins = [typing.get_origin(kind) or kind for kind in kinds]
+        if value == NONE and type(None) in parts:
+            value = None
+        elif not (value in choices if choices else any(_is_a(value, kind) for kind in kinds)):
+            known = [
+                kind if kind in TOML_TYPES else origin
+                for kind, origin in zip(kinds, origins, strict=True)
+            ]
+            wanted = [TOML_TYPES[kind] for kind in known if kind in TOML_TYPES]
+            if choices:
+                wanted = [", ".join(json.dumps(choice) for choice in choices if choice is not None)]
+            wanted += [json.dumps(NONE)] if type(None) in parts else []
+            raise ValueError(
+                f"{where}: {outer}{name} must be {' or '.join(wanted)}. Received: {name} = {value!r}"
+            )
+        elif dict in origins:
+            value = _typed(where, value, typing.get_type_hints(ModelArguments), f"{name}.")
+        elif Path in kinds:
+            value = Path(value)
+        elif isinstance(value, list):
+            (kind,) = (kind for kind in kinds if typing.get_origin(kind) is tuple)
+            parts = typing.get_args(kind)
+            makes = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+            value = tuple(make(each) for make, each in zip(makes, value, strict=True))
+        typed[name] = value
+    return typed
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether a value of a TOML file is what a type stands for there."""
+    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin is tuple and parts[-1] is Ellipsis:
+        return isinstance(value, list) and all(_is_a(each, parts[0]) for each in value)
+    if origin is tuple:
+        fits = isinstance(value, list) and len(value) == len(parts)
+        return fits and all(map(_is_a, value, parts))
+    if isinstance(value, str) and not value.strip():
+        return False
+    found = {float: (int, float), Path: (str,)}.get(origin, (origin,))
+    return isinstance(value, found) and (kind is bool or not isinstance(value, bool))
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Return settings as TOML that `read_toml` reads: None is "none", since TOML has no such value.
+
+    >>> print(as_toml({"steps": 9, "minutes": None, "model_arguments": {"dropout": 0.1}}), end="")
+    steps = 9
+    minutes = "none"
+    model_arguments = {dropout = 0.1}
+    """
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items())
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return json.dumps(NONE)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _kind(annotation: Any) -> dict[str, Any]:

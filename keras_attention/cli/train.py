@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, spread
 from keras_attention.cli.exits import naming_the_folder, orderly_exit
-from keras_attention.cli.options import Parser, add_options
+from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
-from keras_attention.data.text_files import existing_file
+from keras_attention.data.text_files import existing_file, is_pipe, read_lines
 from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
 from keras_attention.recipes.config import NOT_IN_A_MODEL, ModelOptions, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
@@ -43,6 +43,9 @@ TRAINING = (
 )
 SEARCH = ("beam_size", "length_penalty")
 DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "row_multiple")
+SETTINGS = (TextOptions, TranslationConfig, ModelOptions)
+# What --plan and --dump-config make no use of.
+NOT_PLANNED = ("output_dir", "translate")
 DEPENDS = "depends on your text"  # its size, or its recipe
 ALIASES = {
     "start_from": ["--from"],
@@ -76,7 +79,7 @@ def run(
     program: str | None = None,
     plan: bool = False,
 ) -> dict[str, Any]:
-    """Parse the arguments, train and report; or plan alone.
+    """Parse the arguments, train, report, and translate a file if asked to; or plan alone.
 
     Args:
         description: What `--help` says first.
@@ -98,6 +101,8 @@ def run(
     parser = _parser(description, program, shown, text)
     with orderly_exit(parser.prog):
         options = vars(parser.parse_args(given))
+        if "config" in options:
+            options = {**read_toml(options.pop("config"), *SETTINGS), **options}
         options.setdefault("target_language", default_target_language)
         return _run(options, default_corpus, recipes, options.pop("plan", plan))
     raise AssertionError("`orderly_exit` ends the process after an error.")
@@ -118,8 +123,11 @@ def _run(
     text = TextOptions(**part_of(options, TextOptions))
     plan = plan or "plan_json" in options
     _check_outputs(options, text, plan)
-    if plan and "output_dir" in options:
-        say("Nothing is trained: --output-dir will not be used.")
+    if plan or "dump_config" in options:
+        names = NOT_PLANNED if plan else (*NOT_PLANNED, "prepare_only")
+        unused = [f"--{name.replace('_', '-')}" for name in names if name in options]
+        if unused:
+            say(f"Nothing is trained: {' and '.join(unused)} will not be used.")
     name = OWN_FILES if text.is_own else text.corpus or default_corpus
     recipe = named_recipe(name, options, recipes)
     if options.get("start_from") is not None:
@@ -133,7 +141,13 @@ def _run(
         if options["guided_alignment"] != GOLD:
             options["guided_alignment"] = str(existing_file(options["guided_alignment"]))
     check_settings(recipe, options)
-    return _train(options, text, name, recipe, plan)
+    if not options.pop("dump_config", False):
+        return _train(options, text, name, recipe, plan)
+    if recipe is None:
+        recipe = sized_recipe(len(text.load(default_corpus).train), options)
+    config = configured(recipe, options)
+    print(as_toml({**part_of(options, TextOptions), **dataclasses.asdict(config)}), end="")
+    return dataclasses.asdict(config)
 
 
 def check_settings(recipe: TranslationConfig | None, options: Mapping[str, Any]) -> None:
@@ -178,7 +192,10 @@ def _train(
         store = prepare_corpus(corpus, config, folder.path, **spread(argparse.Namespace(**options)))
         return {} if store is None else {"store": str(store)}
     with naming_the_folder(folder.path, "output_dir" in options):
-        return train_translation(corpus, config, folder.path, finish)
+        report = train_translation(corpus, config, folder.path, finish)
+    if "translate" in options and report:  # Of several processes one has it.
+        _translate_file(folder, *options["translate"])
+    return report
 
 
 def shown_defaults(
@@ -248,11 +265,20 @@ def _add_run_options(group: Any) -> None:
 
     add("--output-dir", type=Path, metavar="PATH", help="the run's folder (runs/NAME-TIME)")
     add(
+        "--translate",
+        nargs=2,
+        type=Path,
+        metavar=("IN", "OUT"),
+        help="translate a file after training",
+    )
+    add(
         "--finish",
         action="store_true",
         help="end the stopped run in --output-dir instead of training to the end of its budget: its learning "
         "rate falls in a few more updates, then come translations and report",
     )
+    add("--config", type=Path, metavar="FILE", help="read settings from a TOML file")
+    add("--dump-config", action="store_true", help="print the settings as TOML and exit")
     add(
         "--prepare-only",
         action="store_true",
@@ -300,10 +326,26 @@ def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> No
             )
     if "prepare_only" not in options:
         refuse_spread(argparse.Namespace(**options), "--prepare-only")
-    elif "output_dir" not in options or plan:
-        raise ValueError("--prepare-only needs --output-dir, and cannot be combined with --plan.")
+    elif "output_dir" not in options or plan or "translate" in options:
+        raise ValueError(
+            "--prepare-only needs --output-dir, and cannot be combined with --plan or --translate."
+        )
     if "plan_json" in options:
         check_destination(options["plan_json"], sources=text.files)
+    if "translate" in options:
+        source, target = options["translate"]
+        if not source.is_file() and not is_pipe(source):
+            raise FileNotFoundError(f"--translate: there is no file '{source}'.")
+        source = existing_file(source)
+        options["translate"] = source, target
+        check_destination(target, sources=[source, *text.files])
+        folder = options.get("output_dir")
+        if folder is not None and Path(folder).resolve() in target.resolve().parents:
+            raise ValueError(
+                f"--translate: '{target}' is inside the run's folder. Choose another file."
+            )
+        for _ in read_lines(source):  # Raises if it is no text.
+            pass
 
 
 def named_recipe(
@@ -403,3 +445,10 @@ def _plan(corpus: Corpus, config: TranslationConfig, options: Mapping[str, Any])
 
 def _fresh_folder(name: str, kind: str) -> Path:
     return Path("runs") / f"{name}-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _translate_file(folder: RunFolder, source: Path, target: Path) -> None:
+    from keras_attention.decoding.translator import Translator
+
+    Translator.from_run(folder.path).translate_file(source, target)
+    say(f"Translated {source} into {target}")

@@ -4,18 +4,22 @@ import bz2
 import contextlib
 import dataclasses
 import gzip
+import importlib
 import inspect
 import json
 import lzma
 import os
 import re
+import tomllib
+import types
 import typing
 from pathlib import Path
 
 import pytest
 
 from keras_attention import PRESETS, Transformer
-from keras_attention.cli.train import run
+from keras_attention.cli.options import read_toml
+from keras_attention.cli.train import SETTINGS, run
 from keras_attention.recipes import RECIPES as RECIPES_OF_ALL
 from keras_attention.recipes import TranslationConfig
 from keras_attention.recipes import plan as planning
@@ -189,15 +193,23 @@ def test_an_empty_or_absent_text_is_not_the_demo(
 ):
     monkeypatch.chdir(tmp_path)
     assert message in refused(arguments, capsys)
+    (tmp_path / "empty.toml").write_text(
+        f"{arguments[0].strip('-=').replace('-', '_')} = {arguments[-1]!r}"
+    )
+    if len(arguments) == 2 and "--output-dir" not in arguments:
+        refused(["--config", "empty.toml"], capsys)
     assert asked == []
 
 
-def test_what_a_plan_does_not_use_is_named(asked, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("mode", ["--plan", "--dump-config"])
+def test_what_a_plan_does_not_use_is_named(asked, tmp_path, monkeypatch, capsys, mode):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(planning, "plan_training", lambda *_, **__: Plan())
-    run("Trains.", arguments=["--plan", "--output-dir", "mine"], recipes=RECIPES)
-    assert "--output-dir will not be used" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "new.en").write_text("A dog.\n")
+    run("Trains.", arguments=[mode, "--translate", "new.en", "new.de", "--output-dir", "mine"],
+        recipes=RECIPES)  # fmt: skip
+    assert "--output-dir and --translate will not be used" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.en"]
 
 
 class Plan:
@@ -349,6 +361,8 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--source-file", "a", "--target-file", "b", "--tsv", "c"], "only one"),
         (["--source-file", "no.en", "--target-file", "no.de"], "no.en"),
         (["--tsv", "no.tsv"], "no.tsv"),
+        (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
+        (["--translate", __file__, "no/out.txt"], "There is no folder 'no'"),
         (["--corpus", "demo", "--tsv", __file__], "Give --corpus or your own files"),
         (["--data-dir", ".", "--tsv", __file__], "Give --data-dir or your own files"),
         (["--source-file", __file__, "--target-file", __file__], "is given twice"),
@@ -360,6 +374,11 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         ),
         (["--finish", "--output-dir", "run"], "has no checkpoint yet"),
         (["--cooldown", "0.2"], "`cooldown` (0.2) needs a `peak_learning_rate`"),
+        (["--cooldown", "0.7", "--peak-learning-rate", "0.1"], "`cooldown` must be"),
+        (["--translate", __file__, __file__], "is both a file to read and the file to write"),
+        (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
+        (["--translate", __file__, "new.de", "--output-dir", "."], "is inside the run's folder"),
+        (["--vocabulary-size", "10000000"], "must be an int from 8 to 1,000,000"),
     ],
 )
 def test_errors_end_with_2_and_a_message(asked, arguments, message, capsys, monkeypatch, tmp_path):
@@ -368,10 +387,35 @@ def test_errors_end_with_2_and_a_message(asked, arguments, message, capsys, monk
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_to_translate_that_is_no_text_is_refused_before_training(
+    asked, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.en").write_bytes(b"good\n\xff\n")
+    told = refused(["--translate", "new.en", "new.de"], capsys)
+    assert "'new.en', line 2, byte 1 of the line: 0xFF is not UTF-8" in told and asked == []
+    assert [path.name for path in tmp_path.iterdir()] == ["new.en"]
+
+
 def test_files_of_unequal_length_are_named(asked, tmp_path, capsys):
     (tmp_path / "a.en").write_text("one\ntwo\n")
     (tmp_path / "a.de").write_text("eins\n")
     assert "a.de" in refused(text_of([tmp_path / "a.en", tmp_path / "a.de"]), capsys)
+
+
+def test_help_names_the_choices(capsys):
+    with pytest.raises(SystemExit) as error:
+        run("Trains a Transformer.", arguments=["--help"], recipes=RECIPES)
+    assert error.value.code == 0
+    shown = capsys.readouterr().out
+    for word in (
+        "Trains a Transformer.",
+        "--minutes",
+        "--translate",
+        "tiny",
+        "table3_a_heads_1",
+    ):
+        assert word in shown
 
 
 @pytest.mark.parametrize(
@@ -393,11 +437,23 @@ def test_help_shows_what_the_recipe_takes(text, warmup, capsys, monkeypatch):
     assert re.search(r"--label-smoothing X +the paper's epsilon_ls \(0.1\)\n", shown)  # of all
 
 
-def test_from_two_text_files_to_a_report(tmp_path, capsys):
+def test_from_two_text_files_to_translations(tmp_path, capsys):
     files = write_files(tmp_path, "mine", 0, 60)
-    arguments = [*text_of(files), "--steps", "2", "--output-dir", str(tmp_path / "run")]
-    run("Trains.", arguments=arguments, recipes=RECIPES)
+    new = tmp_path / "new.en"
+    new.write_text(
+        "".join(files[0].read_text("utf-8").splitlines(keepends=True)[:3]) + "\n", "utf-8"
+    )
+    run(
+        "Trains.",
+        arguments=[
+            *text_of(files), "--steps", "2",
+            "--translate", str(new), str(tmp_path / "new.de"), "--output-dir", str(tmp_path / "run"),
+        ],
+        recipes=RECIPES,
+    )  # fmt: skip
     assert (tmp_path / "run" / "report.json").exists()
+    lines = (tmp_path / "new.de").read_text("utf-8").split("\n")
+    assert len(lines) == 5 and lines[3:] == ["", ""]  # Four lines, the last of them empty.
     assert "BLEU" in capsys.readouterr().out
 
 
@@ -412,16 +468,35 @@ def test_a_training_that_diverges_ends_with_1(tmp_path, capsys, monkeypatch):
     assert "Training met a gradient that is not finite in update" in capsys.readouterr().err
 
 
+def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
+    file = tmp_path / "run.toml"
+    arguments = ["--steps", "7", "--num-layers", "3", "--max-ratio", "2.5", "--dump-config"]
+    run("Trains.", arguments=arguments, recipes={"demo": SMALL})
+    file.write_text(capsys.readouterr().out)
+    run("Trains.", arguments=["--config", str(file), "--seed", "5"], recipes=RECIPES)
+    ((corpus, config, _),) = asked
+    sizes = {**SMALL.model_arguments, "num_layers": 3}
+    assert config == dataclasses.replace(SMALL, steps=7, model_arguments=sizes, seed=5)
+    assert corpus.train.filters.max_ratio == 2.5
+    file.write_text("stepz = 3\n")
+    told = refused(["--config", str(file)], capsys)
+    assert "unknown setting: stepz. Did you mean steps?" in told
+
+
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [(["4"], 4), (["6", "2"], (6, 2)), (["6,2"], (6, 2)), (["3,3"], (3, 3)), (["none"], 2)],
 )
-def test_depths_of_encoder_and_decoder(asked, given, wanted):
-    """Two numbers, with a space or a comma between them."""
+def test_depths_of_encoder_and_decoder(asked, tmp_path, capsys, given, wanted):
+    """Two numbers, with a space or a comma between them, from the command line and from a file."""
     recipe = dataclasses.replace(SMALL, model_arguments={**SMALL.model_arguments, "num_layers": 2})
-    run("Trains.", arguments=["--num-layers", *given], recipes={"demo": recipe})
-    ((_, config, _),) = asked
-    assert config.model_arguments["num_layers"] == wanted
+    arguments = ["--num-layers", *given]
+    run("Trains.", arguments=arguments, recipes={"demo": recipe})
+    run("Trains.", arguments=[*arguments, "--dump-config"], recipes={"demo": recipe})
+    file = tmp_path / "run.toml"
+    file.write_text(capsys.readouterr().out)
+    run("Trains.", arguments=["--config", str(file)], recipes={"demo": SMALL})
+    assert [config.model_arguments["num_layers"] for _, config, _ in asked] == [wanted, wanted]
 
 
 @pytest.mark.parametrize("given", [["6", "2", "1"], ["6,2", "1"], ["6;2"], ["0"], ["6", "0"]])
@@ -429,6 +504,77 @@ def test_other_depths_are_refused(asked, capsys, given):
     told = refused(["--num-layers", *given], capsys)
     assert "num-layers" in told or "num_layers" in told
     assert asked == []
+
+
+def test_text_of_ones_own_from_a_settings_file(asked, tmp_path, capsys):
+    dev = write_files(tmp_path, "dev", 60, 9)
+    own = text_of(write_files(tmp_path, "train", 0, 60))
+    own += ["--validation-files", *map(str, dev), "--drop-duplicates"]
+    run("Trains.", arguments=[*own, "--dump-config"], recipes=RECIPES)
+    file = tmp_path / "run.toml"
+    file.write_text(capsys.readouterr().out)
+    for arguments in (own, ["--config", str(file)]):
+        run("Trains.", arguments=arguments, recipes=RECIPES)
+    (corpus, config, _), (corpus_again, config_again, _) = asked
+    assert config_again == config
+    for split, text in corpus.splits.items():
+        assert list(corpus_again.splits[split]) == list(text)
+
+
+# What a TOML file may hold, and the types of settings that it is right for.
+TOML = {
+    "3": (int, float),
+    "2.5": (float,),
+    "true": (bool,),
+    "'some text'": (str, Path),
+    "''": (),
+    "[1]": (),
+    "[6, 2]": (tuple[int, int],),
+    "[6, 2.5]": (),
+    "['a', 'b']": (tuple[Path, Path], tuple[str, ...]),
+    "['a', 1]": (),
+    "['a', 'b', 'c']": (tuple[str, ...],),
+    "{a = 1}": (),
+    "2020-01-01": (),
+}
+
+
+def settings():
+    for cls in (*SETTINGS, ModelArguments):
+        for name, kind in typing.get_type_hints(cls).items():
+            is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+            parts = typing.get_args(kind) if is_union else (kind,)
+            kinds = {typing.get_origin(part) or part for part in parts} - {typing.Literal, tuple}
+            kinds |= {part for part in parts if typing.get_origin(part) is tuple}
+            yield name, kinds, "model_arguments = {%s}" if cls is ModelArguments else "%s"
+
+
+@pytest.mark.parametrize(("name", "kinds", "outer"), list(settings()))
+def test_a_setting_of_another_type_is_refused(tmp_path, name, kinds, outer):
+    file = tmp_path / "run.toml"
+    for text, right_for in TOML.items():
+        file.write_text(outer % f"{name} = {text}")
+        if {*right_for} & {*kinds}:
+            read_toml(file, *SETTINGS)
+            continue
+        received = tomllib.loads(f"x = {text}")["x"]
+        with pytest.raises(ValueError, match=f"run.toml'.*({name} must|unknown)") as error:
+            read_toml(file, *SETTINGS)
+            pytest.fail(f"{name} = {text} was accepted")
+        assert f"Received: {name} = {received!r}" in str(error.value) or "unknown" in str(
+            error.value
+        )
+
+
+def test_a_wrong_type_ends_the_command_before_anything(asked, tmp_path, monkeypatch, capsys):
+    starts = importlib.import_module("keras_attention.cli.train")
+    monkeypatch.setattr(starts, "start_backend", lambda: pytest.fail("the backend was started"))
+    (tmp_path / "run.toml").write_text("preset = 3")
+    with pytest.raises(SystemExit) as left:
+        run("Trains.", arguments=["--config", str(tmp_path / "run.toml")], recipes=RECIPES)
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and "run.toml': preset must be a text" in said
+    assert "Received: preset = 3" in said and asked == []
 
 
 def test_model_arguments_are_those_of_the_model():
