@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.demo import load_demo
 from keras_attention.data.filters import Filters, check_filters
+from keras_attention.data.header_row import looks_like_header
 from keras_attention.data.held_out import SelectedPairs, hold_out
 from keras_attention.data.multi30k import load_multi30k
 from keras_attention.data.parallel_text import (
@@ -161,7 +163,8 @@ def corpus_from_tsv(
 ) -> Corpus:
     """Corpus from files with two columns, source and target, separated by one tab.
 
-    Lines without text, such as those between documents, are skipped and counted in the description.
+    Lines without text, such as those between documents, are skipped and counted in the description. If
+    the first line looks like the names of the columns, a warning says so; it stays a pair.
 
     With `has_languages`, a third column names the language of each target, such as "de": the source then
     begins with the tag `<2de>`, which a run's tokenizer keeps whole. So one model learns several languages.
@@ -300,6 +303,10 @@ def _own_corpus(
         name, *languages, False, own,
         train=texts["train"], validation=texts["validation"], test=texts.get("test"), parts=parts,
     ).filtered(filters).check()  # fmt: skip
+    for part in (*given.values(), *(named or {}).values()):
+        if isinstance(part, ChainedPairs):
+            continue  # Its parts are looked at.
+        _warn_of_header(part, languages)
     blank = sum(getattr(part, "blank_lines", 0) for part in given.values())
     description = f"{own}; {blank:,} blank lines skipped" if blank else own
     tags: dict[str, set[str]] = {
@@ -313,6 +320,17 @@ def _own_corpus(
             )
     symbols = tuple(sorted(tags["train"]))
     return dataclasses.replace(corpus, description=description, symbols=symbols)
+
+
+def _warn_of_header(pairs: Iterable[Pair], languages: tuple[str, str]) -> None:
+    first = next(iter(pairs))
+    if looks_like_header(first, languages):
+        files = " and ".join(f"'{path}'" for path in getattr(pairs, "paths", ()))
+        warnings.warn(
+            f"The first pair of {files}, {first}, looks like the names of the columns: each word names "
+            "a column or a language. It is used as a pair of sentences. If it is none, delete that line.",
+            stacklevel=4,
+        )
 
 
 LOADERS: dict[str, Callable[..., Corpus]] = {

@@ -269,6 +269,27 @@ def test_one_language_for_both_sides_loses_no_file(own, tmp_path):
     assert not (tmp_path / "written").exists()
 
 
+def test_a_header_is_named_and_stays_a_pair(tmp_path):
+    lines = ["source\tTarget", *(f"line {i}\tZeile {i}" for i in range(40))]
+    path = write_lines(tmp_path / "own.tsv", lines)
+    with pytest.warns(
+        UserWarning, match=r"first pair of '.*own.tsv', .*'source', 'Target'.*columns"
+    ):
+        corpus = corpus_from_tsv(path, test_size=0, validation_size=2)
+    pairs = [pair for text in corpus.splits.values() for pair in text]
+    assert ("source", "Target") in pairs and len(pairs) == 41
+
+
+def test_a_header_of_two_files_or_a_held_out_part_is_named(tmp_path):
+    train = [
+        write_lines(tmp_path / f"train.{side}", [f"{side} {i} ." for i in range(9)])
+        for side in "ab"
+    ]
+    held_out = [write_lines(tmp_path / f"val.{side}", [side, "one"]) for side in ("en", "de")]
+    with pytest.warns(UserWarning, match=r"'.*val.en' and '.*val.de'.*\('en', 'de'\)"):
+        corpus_from_files(train, validation=held_out, test_size=0)
+
+
 def test_blank_lines_of_a_tsv_are_counted(tmp_path):
     lines = [f"line {i}\tZeile {i}" if i % 5 else "" for i in range(40)]
     corpus = corpus_from_tsv(write_lines(tmp_path / "own.tsv", lines), test_size=1)
