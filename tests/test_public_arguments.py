@@ -29,7 +29,7 @@ from keras_attention.data.corpora import corpus_from_files
 from keras_attention.decoding import ForcedPrefix, Translator
 from keras_attention.evaluation import Sentences, System
 from keras_attention.recipes import TranslationConfig
-from keras_attention.visualization import SummaryWriter, learning_rate_figure
+from keras_attention.visualization import SummaryWriter
 
 # They are checked before anything is computed. What tensors may hold is in test_wrong_values.py.
 pytestmark = pytest.mark.backends("torch")
@@ -354,7 +354,6 @@ def right(tmp_path_factory):
                 "shapes": [(2, 3, 4)],
                 "counts": ids[0],
                 "encoding": np.ones((3, 4)),
-                "figure": learning_rate_figure(schedules, 5),
                 "scores": np.full((2, 2, 2), 0.5),
                 "positions": np.arange(3),
                 "BranchedAttention.intermediate_dim": 8,

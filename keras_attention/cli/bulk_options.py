@@ -68,11 +68,7 @@ def refuse_spread(options: argparse.Namespace, needed: str) -> None:
 
 
 def expanded(name: str, patterns: Sequence[str]) -> list[str]:
-    """Return the files that match names and patterns, in their order.
-
-    Raises:
-        FileNotFoundError: If one of them matches no file.
-    """
+    """Return the files that match names and patterns, in their order."""
     inputs = []
     for pattern in patterns:
         found = matching_files(pattern)

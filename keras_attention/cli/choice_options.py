@@ -81,11 +81,7 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
 
 
 def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the given options as arguments of `Translator`.
-
-    Raises:
-        ValueError: If an option is out of range or needs another one.
-    """
+    """Return the given options as arguments of `Translator`."""
     from keras_attention.decoding.paragraphs import check_split_sentences
     from keras_attention.decoding.restrictions import Restrictions
     from keras_attention.decoding.sampling import Sampling

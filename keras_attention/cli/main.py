@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
 
 from keras_attention.cli.exits import BAD_INPUT, orderly_exit
+from keras_attention.utils.checks import did_you_mean
 
 PROGRAM = "keras-attention"
 COMMANDS = {
@@ -54,8 +54,7 @@ def _run(given: list[str]) -> None:
         print(keras_attention.__version__)
         return
     if command not in COMMANDS:
-        similar = difflib.get_close_matches(command, COMMANDS, 1)
-        hint = f" Did you mean {similar[0]}?" if similar else ""
+        hint = did_you_mean(command, COMMANDS)
         print(f"{PROGRAM}: there is no command '{command}'.{hint}", file=sys.stderr)
         print(f"The commands are {', '.join(COMMANDS)}.", file=sys.stderr)
         raise SystemExit(BAD_INPUT)

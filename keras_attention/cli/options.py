@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import json
 import re
 import sys
@@ -17,6 +16,7 @@ from typing import Any, NoReturn
 
 from keras_attention.cli.streams import typed_text
 from keras_attention.recipes.config import ModelArguments, literal_choices
+from keras_attention.utils.checks import did_you_mean
 
 NONE = "none"
 
@@ -39,13 +39,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with the usage and a message; argparse calls it."""
-        hints = []
         for word in message.split() if message.startswith("unrecognized") else ():
-            name = word.partition("=")[0]
-            similar = difflib.get_close_matches(name, self._option_string_actions, 1)
-            if name.startswith("--") and similar:
-                hints.append(f" Did you mean {similar[0]}?")
-        super().error(message + "".join(hints))
+            if word.startswith("--"):
+                message += did_you_mean(word.partition("=")[0], self._option_string_actions)
+        super().error(message)
 
 
 def add_options(
@@ -135,8 +132,7 @@ def _typed(
     typed = {}
     for name, value in values.items():
         if name not in annotations:
-            similar = difflib.get_close_matches(name, sorted(annotations), 1)
-            hint = f" Did you mean {similar[0]}?" if similar else ""
+            hint = did_you_mean(name, sorted(annotations))
             raise ValueError(f"{where} has an unknown setting: {outer}{name}.{hint}")
         parts, choices = _union(annotations[name]), literal_choices(annotations[name])
         kinds = [part for part in parts if part is not type(None)]

@@ -34,11 +34,7 @@ def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def choose_backend(options: argparse.Namespace) -> None:
-    """Set the backend of an engine that needs one.
-
-    Raises:
-        ValueError: If another one is set.
-    """
+    """Set the backend of an engine that needs one."""
     if options.engine in BACKENDS:
         chosen = os.environ.setdefault("KERAS_BACKEND", options.engine)
         if chosen != options.engine:

@@ -76,9 +76,6 @@ def chunks_as_they_come(
 
     `work` is called with the number of lines before, and the lines: `CHUNK_LINES` at most, or so many as are
     said. The stream is open at its start; its name is for error messages.
-
-    Raises:
-        ValueError: If the text is not UTF-8, or damaged.
     """
     chunk: list[str] = []
     done = 0

@@ -252,15 +252,7 @@ def _parser(
     settings("a pretrained model, trained further", PRETRAINED)
     settings("training", TRAINING)
     settings("search", SEARCH)
-    devices = settings("devices", DEVICES)
-    devices.add_argument(
-        "--mixed-precision",
-        dest="dtype",
-        action="store_const",
-        const="mixed_bfloat16",
-        default=argparse.SUPPRESS,
-        help="the same as --dtype mixed_bfloat16",
-    )
+    settings("devices", DEVICES)
     _add_run_options(parser.add_argument_group("what to do"))
     many = parser.add_argument_group("--prepare-only on several machines")
     add_bulk_options(functools.partial(many.add_argument, default=argparse.SUPPRESS), output=False)

@@ -26,17 +26,6 @@ LARGEST_RATIO = 100
 SMALL_BYTES = 1 << 26
 
 
-def begins_like_archive(start: bytes) -> bool:
-    """Whether a file with these first bytes, at least 512, can be a tar archive, plain or packed."""
-    if packing_of(start) is not None:
-        return True
-    try:
-        tarfile.TarInfo.frombuf(start[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
-    except tarfile.TarError:
-        return False
-    return True
-
-
 def check_is_archive(path: Path) -> None:
     """Raise a ValueError unless a file is a whole tar archive, plain or packed; it is read to its end."""
     try:
@@ -57,10 +46,6 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
     The archive is read as a stream, to its end, where gzip stores its checksum; members that are packed
     themselves are, too. The files appear only then. Only the members asked for are written, to the paths
     that the caller gives: no name, link or mode in the archive decides where anything is written.
-
-    Raises:
-        ValueError: If a member is missing or not a plain file, or the archive is damaged or holds far
-            more than its size suggests.
     """
     missing = dict(members)
     limit = max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import multiprocessing
-import os
 import warnings
 from typing import Any
 
@@ -18,8 +16,6 @@ from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.checks import check_boolean, check_has, check_integer, divisors
 
 PADDING_ROW = -1
-# Views and caches, which are made again in a copy.
-NOT_COPIED = ("_plan", "_numbers", "_read")
 
 
 class TokenBatches(keras.utils.PyDataset):
@@ -154,51 +150,26 @@ class TokenBatches(keras.utils.PyDataset):
         self._length = len(self._plan(0))
         self._start = 0
         self._shard = (0, 1)
-        self._share_own([0] * (2 + self._length))
-
-    def _share_own(self, numbers: list[int]) -> None:
-        """Begin to share the epoch, whether Keras has begun one, and which batches of it were read.
-
-        Processes that are started with these batches, to read them for this one, see and mark the same.
-        """
-        self._owner = os.getpid()
-        self._set_shared(multiprocessing.RawArray("q", numbers))
-
-    def _leave(self) -> None:
-        """In a process that counts epochs itself, because it trains alone: share no more."""
-        if os.getpid() != self._owner:
-            self._share_own(self._numbers.tolist())
-
-    def _set_shared(self, array: Any) -> None:
-        self._shared = array
-        self._numbers = np.frombuffer(array, "int64")
-        self._read = self._numbers[2:]
+        self._epoch = 0
+        self._is_begun = False
+        self._read = np.zeros(self._length, bool)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name not in NOT_COPIED}
-        if multiprocessing.context.get_spawning_popen() is None:  # A copy, which goes its own way.
-            state["_shared"] = self._numbers.tolist()
-        return state
+        return {name: value for name, value in self.__dict__.items() if name != "_plan"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        shared = state.pop("_shared")
         self.__dict__.update(state)
-        if isinstance(shared, list):
-            self._share_own(shared)
-        else:
-            self._set_shared(shared)
+        self._read = self._read.copy()
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
 
     @property
     def epoch(self) -> int:
         """The epoch that `batches[i]` reads."""
-        return int(self._numbers[0])
+        return self._epoch
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
-        check_integer("epoch", epoch, 0)
-        self._leave()
-        self._numbers[0] = epoch
+        self._epoch = check_integer("epoch", epoch, 0)
 
     @property
     def workers(self) -> int:
@@ -215,7 +186,7 @@ class TokenBatches(keras.utils.PyDataset):
         """Always False: a batch is gathered in less than a millisecond, from files that are in memory.
 
         Keras' workers would take longer, and their queue passes what was read ahead in one epoch on to the
-        next. Processes that you start yourself read batches as this one does: they share its `epoch`.
+        next.
         """
         return False
 
@@ -236,10 +207,10 @@ class TokenBatches(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         # Before it begins, `fit` reads the first two batches, which show TensorFlow the axes that vary.
-        if self._numbers[1] and 0 <= check_integer("index", index) < self._length:
+        if self._is_begun and 0 <= check_integer("index", index) < self._length:
             index = (index + self._start) % self._length
         batch = self.batch(self.epoch, index)
-        self._read[index] = 1
+        self._read[index] = True
         return batch
 
     @property
@@ -309,7 +280,7 @@ class TokenBatches(keras.utils.PyDataset):
     def set_epoch(self, epoch: int) -> None:
         """Make `batches[i]` read this epoch; for resuming."""
         self.epoch = epoch
-        self._read[:] = 0
+        self._read[:] = False
 
     def from_batch(self, epoch: int, start: int) -> TokenBatches:
         """Return the batches of an epoch from `start` on, followed by those before it, to resume `fit`.
@@ -321,7 +292,7 @@ class TokenBatches(keras.utils.PyDataset):
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {start}")
         rest = self._copy()
         rest._start = start
-        rest._numbers[1] = False
+        rest._is_begun = False
         rest.set_epoch(epoch)
         return rest
 
@@ -361,8 +332,7 @@ class TokenBatches(keras.utils.PyDataset):
 
     def on_epoch_begin(self) -> None:
         """Begin an epoch; Keras calls it."""
-        self._leave()
-        self._numbers[1] = True
+        self._is_begun = True
 
     def on_epoch_end(self) -> None:
         """Move on to the next epoch if all batches were read; Keras calls it."""

@@ -25,10 +25,6 @@ class BpeDropout:
     In each step, the pair of neighbouring symbols with the best score is merged, if its union is in the
     vocabulary. Each new pair of neighbours is excluded with probability `dropout`, as in SentencePiece.
 
-    Args:
-        processor: A `SentencePieceProcessor` of a BPE model with bytes for unknown characters.
-        symbols: Its pieces that are whole wherever they stand.
-
     Reference: [BPE-dropout (Provilkov et al., 2020)](https://arxiv.org/abs/1910.13267).
     """
 

@@ -61,7 +61,6 @@ def download(
     sha256: str | None,
     *,
     validate: Callable[[Path], None] | None = None,
-    begins: Callable[[bytes], bool] | None = None,
     max_bytes: int = LARGEST_TEXT,
     tries: Tries = USUAL_TRIES,
 ) -> Path:
@@ -80,7 +79,6 @@ def download(
         sha256: Expected checksum, in hexadecimal, or None for the recorded one.
         validate: A function, called with the file before it gets its name. It raises a ValueError if the
             file is not what was asked for, such as an error page.
-        begins: Whether the first bytes can be those of the file. If not, the download ends at once.
         max_bytes: Largest size; a download that is larger ends. Defaults to 1 GiB.
         tries: How often and how patiently to try.
 
@@ -96,7 +94,7 @@ def download(
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
             if not path.exists():
-                wanted = _Wanted(url, sha256, validate, begins, max_bytes)
+                wanted = _Wanted(url, sha256, validate, max_bytes)
                 _download(wanted, path, tries)
                 return path
     remedy = f"Delete '{path}' to download it again from {url}"
@@ -108,11 +106,7 @@ def download(
 
 
 def check_recorded(path: Path, remedy: str) -> None:
-    """Compare a file with its recorded checksum; records it if there is none yet.
-
-    Raises:
-        ValueError: If the file was changed.
-    """
+    """Compare a file with its recorded checksum; records it if there is none yet."""
     recorded = _recorded(path)
     if recorded is None:
         record(path, sha256_of(path))
@@ -157,7 +151,6 @@ class _Wanted:
     url: str
     sha256: str | None
     validate: Callable[[Path], None] | None
-    begins: Callable[[bytes], bool] | None
     max_bytes: int
 
     def refused(self, why: str) -> ValueError:
@@ -169,10 +162,6 @@ class _Wanted:
         text = start.removeprefix(codecs.BOM_UTF8)
         if self.sha256 is None and (kind in PAGES or PAGE.match(text)):
             raise self.refused("it is a web page. Does the address lead to another file now?")
-        if self.begins is not None and not self.begins(start):
-            raise self.refused(
-                f"it does not begin as this kind of file does, but with {start[:16]!r}."
-            )
 
     def check_size(self, size: int) -> None:
         """Raise if the file is larger than it can be."""

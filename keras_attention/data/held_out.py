@@ -16,13 +16,7 @@ LONGEST = 2000
 
 
 class SelectedPairs:
-    """The pairs of a corpus whose hash is in a range.
-
-    Args:
-        pairs: Re-iterable of pairs.
-        low, high: Range low < hash <= high.
-        keep_unfit: Keep pairs that are never held out, whatever their hash; else drop them.
-    """
+    """The pairs of a corpus whose hash is in a range."""
 
     def __init__(self, pairs: Iterable[Pair], low: int, high: int, keep_unfit: bool) -> None:
         self._pairs, self._low, self._high, self._keep_unfit = pairs, low, high, keep_unfit
@@ -60,9 +54,6 @@ def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, S
 
     Returns:
         The parts by name and, if anything is held out, the rest as "train".
-
-    Raises:
-        ValueError: A negative size; too few pairs.
 
     >>> pairs = [(f"line {i}", f"Zeile {i}") for i in range(50)]
     >>> parts = hold_out(pairs, {"validation": 3})

@@ -22,12 +22,6 @@ class ImportedPieces:
     Text is split by the SentencePiece model of its side, and each piece has the id that the vocabulary of
     this side says. Without a SentencePiece model, spaces separate pieces. Special tokens in a text are
     text.
-
-    Args:
-        model: What `ImportedPieces.model` returned.
-
-    Raises:
-        ValueError: If `model` is something else, or its ids do not fit its vocabulary.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -157,11 +151,7 @@ class ImportedPieces:
 
 
 def sentence_piece(model: bytes) -> Any:
-    """Return SentencePiece's processor of a model.
-
-    Raises:
-        ValueError: If `model` is not one.
-    """
+    """Return SentencePiece's processor of a model."""
     import sentencepiece
 
     try:

@@ -70,11 +70,7 @@ class Words:
 def check_links(
     links: Iterable[tuple[int, int]], source: Words, target: Words
 ) -> list[tuple[int, int]]:
-    """Return links between words as links between parts.
-
-    Raises:
-        ValueError: If a link has a word that is not there.
-    """
+    """Return links between words as links between parts."""
     found = []
     for link in links:
         for side, number, words in zip(
@@ -247,13 +243,7 @@ def _sorted(marks: list[Mark]) -> list[Mark]:
 def _spaced(
     before: Piece | None, marks: Sequence[Piece], behind: Piece | None, has_gap: bool
 ) -> Iterator[str]:
-    """Yield the marks between two parts of the translation, and the spaces around them.
-
-    Args:
-        before, behind: The parts; None at either end.
-        marks: The marks.
-        has_gap: Whether a space is between the parts.
-    """
+    """Yield the marks between two parts of the translation, and the spaces around them."""
     tags: list[Piece] = []
     is_spaced = not has_gap
     for piece in marks if behind is None else [*marks, behind]:

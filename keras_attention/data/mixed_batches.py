@@ -17,11 +17,7 @@ from keras_attention.utils.checks import check_has
 
 
 class JoinedStore(TokenStore):
-    """Several token stores of one tokenizer, seen as one: the pairs of the first, then of the second, ...
-
-    Args:
-        stores: The stores by the names of their corpora.
-    """
+    """Several token stores of one tokenizer, seen as one: the pairs of the first, then of the second, ..."""
 
     def __init__(self, stores: Mapping[str, TokenStore]) -> None:
         self.stores = dict(stores)

@@ -31,9 +31,6 @@ def parse_mixture(words: Iterable[str], names: Iterable[str] | None = None) -> t
         words: `"name:weight"` for each corpus; after these `"until:update"` if another stage follows.
         names: The corpora that there are; None if they are not known yet.
 
-    Raises:
-        ValueError: Says which word is wrong, and why.
-
     >>> parse_mixture(["clean:3", "web:1", "until:5000", "clean:1"])
     (Stage(shares={'clean': 0.75, 'web': 0.25}, until=5000), Stage(shares={'clean': 1.0}, until=None))
     """

@@ -55,11 +55,7 @@ def normalize(text: str, normalization: str = NORMALIZATIONS[0]) -> str:
 
 
 def normalized_texts(texts: Iterable[str], normalization: str = NORMALIZATIONS[0]) -> Iterator[str]:
-    """Each text normalised.
-
-    Raises:
-        ValueError: If an item is not a str, or holds half of a surrogate pair. The message names it.
-    """
+    """Each text normalised."""
     if isinstance(texts, str | bytes) or not can_iterate(texts):
         raise ValueError(f"`texts` must be an iterable of str. Received: {texts!r}")
     for position, text in enumerate(texts):

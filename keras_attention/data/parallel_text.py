@@ -117,11 +117,7 @@ class ParallelText:
 
 
 def zip_lines(sides: Sequence[Iterator[str]], names: Sequence[Any]) -> Iterator[Pair]:
-    """Yield pairs of line i of one file and line i of another.
-
-    Raises:
-        ValueError: If one file has fewer lines.
-    """
+    """Yield pairs of line i of one file and line i of another."""
     for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
         if source is None or target is None:
             counts = [number + (line is not None) for line in (source, target)]
@@ -156,9 +152,6 @@ class FilePairs:
 
 class ChainedPairs:
     """The pairs of several sources, one after the other.
-
-    Args:
-        parts: Re-iterables of pairs, such as `FilePairs`.
 
     >>> list(ChainedPairs([[("a", "b")], [("c", "d"), ("e", "f")]]))
     [('a', 'b'), ('c', 'd'), ('e', 'f')]

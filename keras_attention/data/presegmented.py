@@ -19,11 +19,7 @@ def join_pieces(text: str) -> str:
 
 
 def listed_pieces(model: bytes, kind: str = "pieces") -> list[str]:
-    """Return the pieces of a vocabulary: UTF-8 text, one per line, whose number is the id.
-
-    Raises:
-        ValueError: If it is not such a list, or does not begin with the special tokens.
-    """
+    """Return the pieces of a vocabulary: UTF-8 text, one per line, whose number is the id."""
     try:
         tokens = model.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -34,14 +30,7 @@ def listed_pieces(model: bytes, kind: str = "pieces") -> list[str]:
 
 
 class PresegmentedVocabulary:
-    """A vocabulary of pieces that spaces separate, with the methods of a SentencePiece processor.
-
-    Args:
-        model: UTF-8 text, one piece per line; the line number is the id.
-
-    Raises:
-        ValueError: If `model` is not such a list.
-    """
+    """A vocabulary of pieces that spaces separate, with the methods of a SentencePiece processor."""
 
     def __init__(self, model: bytes) -> None:
         self._tokens = listed_pieces(model)

@@ -45,12 +45,7 @@ def tokenizer_fingerprint(
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """Read `tokenizer.json`.
-
-    Raises:
-        ValueError: If it is missing.
-        DamagedFile: If it is not what `Tokenizer.save` wrote.
-    """
+    """Read `tokenizer.json`."""
     remedy = "Copy it again or train again."
     try:
         return read_json(folder / METADATA_FILE, remedy)
@@ -163,10 +158,6 @@ def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> b
 
     Other programs name their files so, too: a SentencePiece model is often a `tokenizer.model`, and
     Hugging Face writes a `tokenizer.json`.
-
-    Raises:
-        OccupiedPath: If one of the files was not written by `Tokenizer.save`, or was changed.
-        ValueError: If the folder holds another tokenizer and `overwrite` is False.
     """
     paths = {name: folder / name for name in (METADATA_FILE, MODEL_FILE)}
     there = {name for name, path in paths.items() if path.exists() or path.is_symlink()}

@@ -39,9 +39,6 @@ class SentencePieces:
     """A SentencePiece model; text must be normalised already.
 
     Characters outside the vocabulary are written as their UTF-8 bytes, so nothing is unknown.
-
-    Raises:
-        ValueError: If `model` is not one.
     """
 
     def __init__(self, model: bytes) -> None:

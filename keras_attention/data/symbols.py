@@ -19,9 +19,6 @@ TAG = re.compile(rf"{SYMBOL.pattern}|>>[^<>\s]+<<")
 def checked_symbols(symbols: Iterable[str]) -> list[str]:
     """Return symbols for a new vocabulary, each once.
 
-    Raises:
-        ValueError: If one is no word in angle brackets, or stands for something else already.
-
     >>> checked_symbols(["<2de>", "<bt>", "<2de>"])
     ['<2de>', '<bt>']
     """

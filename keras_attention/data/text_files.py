@@ -99,11 +99,7 @@ def damage_named(name: PathLike, packing: Packing | None) -> Iterator[None]:
 
 
 def check_packed(path: PathLike, name: PathLike | None = None) -> None:
-    """Read a packed file to its end, where its checksum is; of one that is not packed, nothing can be said.
-
-    Raises:
-        ValueError: If it is damaged or cut off.
-    """
+    """Read a packed file to its end, where its checksum is; what is not packed has none."""
     with open(path, "rb") as file:
         packing = packing_of(file.peek(LONGEST_MAGIC))
         if packing is not None and packing.open is not _open_zstd:  # That may need a package.
@@ -170,9 +166,6 @@ def existing_file(path: PathLike) -> Path:
 
     That is the path itself. A pipe, such as the `/dev/fd/63` of a shell's `<(zcat a.gz)`, can be read once:
     it is copied to a temporary file, which is deleted when the process ends.
-
-    Raises:
-        FileNotFoundError: If there is no file.
     """
     path = check_path("path", path)
     if path.is_file():

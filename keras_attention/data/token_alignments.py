@@ -29,13 +29,6 @@ class TokenAlignments:
     """Alignments of the tokens of a `TokenStore`, spread from words over their subwords.
 
     They are in one file beside the folder of the store, which `build` makes.
-
-    Args:
-        file: The file.
-        pairs: Number of pairs in the store.
-
-    Raises:
-        DamagedFile: If the file was changed or does not fit.
     """
 
     def __init__(self, file: Path, pairs: int):

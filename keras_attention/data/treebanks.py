@@ -62,12 +62,7 @@ def craft_sums() -> dict[str, dict[str, str]]:
 
 
 class Trees:
-    """The trees of some files, read again on each pass.
-
-    Args:
-        name: Label for messages and reports.
-        files: Tree files: paths, or members of a zip archive.
-    """
+    """The trees of some files, read again on each pass."""
 
     def __init__(self, name: str, files: Sequence[Path | zipfile.Path]) -> None:
         self.name = name
@@ -77,12 +72,7 @@ class Trees:
         return f"Trees('{self.name}')"
 
     def __iter__(self) -> Iterator[Tree]:
-        """Yield the trees, stripped by `strip_tree`.
-
-        Raises:
-            ValueError: If a tree is broken or has no words, a sentence has none, or a file is damaged or not
-                UTF-8.
-        """
+        """Yield the trees, stripped by `strip_tree`."""
         for file in self._files:
             with _naming(file):
                 text = file.read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from keras_attention.data.archives import begins_like_archive, check_is_archive, extract
+from keras_attention.data.archives import check_is_archive, extract
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.download import check_recorded, download
 from keras_attention.data.filters import Filters
@@ -212,7 +212,6 @@ def _fetch_members(folder: Path, url: str, archive: str, members: dict[str, Path
             folder / archive,
             None,
             validate=check_is_archive,
-            begins=begins_like_archive,
             max_bytes=LARGEST_ARCHIVE,
         )
         extract(file, absent)

@@ -81,12 +81,6 @@ class WordPieces:
     """Greedy longest-match subwords, with the methods of a SentencePiece processor that we need.
 
     A word with an unknown character becomes the unknown token, which decodes as "⁇".
-
-    Args:
-        model: UTF-8 text, one piece per line; the line number is the id.
-
-    Raises:
-        ValueError: If `model` is not such a list.
     """
 
     def __init__(self, model: bytes) -> None:

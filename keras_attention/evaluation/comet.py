@@ -41,12 +41,7 @@ def corpus_comet(
 
 
 def fetch_comet(model: str) -> None:
-    """Download a model of COMET unless it is here already, so that a wrong name is refused before work.
-
-    Raises:
-        ImportError: If `unbabel-comet` is not installed.
-        ValueError: If there is no such model, or it needs a login.
-    """
+    """Download a model of COMET unless it is here already, so that a wrong name is refused before work."""
     check_comet("model", model)
     import comet
 

@@ -124,11 +124,7 @@ class Variables:
 
 
 def read_variables(path: Path) -> Variables:
-    """Read all variables of a `model.bin`, and check that all sizes in it fit together.
-
-    Raises:
-        DamagedFile: If the file is cut off or changed, or not in this format.
-    """
+    """Read all variables of a `model.bin`, and check that all sizes in it fit together."""
     file = BinaryFile(path)
     (version,) = file.numbers("<I", "the header")
     if version not in VERSIONS:

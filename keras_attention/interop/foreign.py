@@ -35,14 +35,7 @@ POSITIONS = ("as_trained", "as_transformers")
 
 
 class BinaryFile:
-    """Reads a binary file from front to back, and never takes more memory than the file has bytes.
-
-    Args:
-        path: The file. It is mapped into memory, not read.
-
-    Raises:
-        DamagedFile: If it is empty.
-    """
+    """Reads a binary file from front to back, and never takes more memory than the file has bytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,12 +75,7 @@ class BinaryFile:
 
 
 class Arrays:
-    """Named arrays of another program, and which of them were read.
-
-    Args:
-        values: The arrays.
-        where: Their place, for error messages.
-    """
+    """Named arrays of another program, and which of them were read."""
 
     def __init__(self, values: Mapping[str, np.ndarray], where: str) -> None:
         self._values, self._where = values, where
@@ -145,11 +133,7 @@ class Arrays:
 
 
 def read_foreign_json(path: Path, kind: type) -> Any:
-    """Read a JSON file of another program, which must hold a dict or a list.
-
-    Raises:
-        DamagedFile: If the file is no JSON, or holds something else.
-    """
+    """Read a JSON file of another program, which must hold a dict or a list."""
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -167,11 +151,7 @@ class Settings:
         self.values, self.path = values, path
 
     def get(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return a setting; `default` if it is absent or null.
-
-        Raises:
-            ValueError: If it is absent without a default, or of another type.
-        """
+        """Return a setting; `default` if it is absent or null."""
         value = self.values.get(name)
         value = default if value is None else value
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -246,9 +226,6 @@ def as_transformers(spec: TransformerSpec) -> TransformerSpec:
 
     They have the paper's frequencies, sines first. With hidden dimensions in another order, that is the
     layout `"interleaved"`.
-
-    Raises:
-        SpecError: If the width is odd.
     """
     if spec.hidden_dim % 2:
         raise SpecError(f"its width {spec.hidden_dim} is odd, so `positions` must be 'as_trained'")
@@ -262,12 +239,7 @@ def as_transformers(spec: TransformerSpec) -> TransformerSpec:
 
 
 def checked(make: Callable[[], TransformerSpec], path: Path) -> TransformerSpec:
-    """Return a spec that is complete and finite; errors name the file that it comes from.
-
-    Raises:
-        ValueError: If the weights do not fit together.
-        DamagedFile: If a weight is infinite or NaN.
-    """
+    """Return a spec that is complete and finite; errors name the file that it comes from."""
     try:
         spec = make()
         spec.validate()

@@ -323,12 +323,7 @@ class MarianFiles:
 
 
 class _Export(MarianFiles):
-    """A model with the ids and the order of hidden dimensions that transformers expects.
-
-    Args:
-        spec: The model, of NumPy arrays.
-        tokenizer: Its tokenizer.
-    """
+    """A model with the ids and the order of hidden dimensions that transformers expects."""
 
     def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
         super().__init__(spec, tokenizer)

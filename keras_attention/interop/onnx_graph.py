@@ -164,14 +164,7 @@ def _model(
 
 
 class _Writer:
-    """Writes the nodes of a graph.
-
-    Args:
-        spec: The model, of NumPy arrays.
-        max_length: Number of positions.
-        weights: Gets the weights and constants by name; two branches of a graph share them.
-        prefix: Begins the name of each node, which no other branch may have.
-    """
+    """Writes the nodes of a graph."""
 
     def __init__(
         self,

@@ -53,12 +53,7 @@ def is_keras_folder(folder: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return what the manifest of a preset says, after comparing all files with it.
-
-    Raises:
-        ValueError: If it has another format version.
-        DamagedFile: If a file is missing, changed or cut off. The message names it.
-    """
+    """Return what the manifest of a preset says, after comparing all files with it."""
     path = folder / MANIFEST
     manifest = read_signed_json(path, REMEDY)
     version = manifest.get("format_version")

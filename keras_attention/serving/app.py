@@ -92,12 +92,7 @@ class Service:
             self.watcher.close(LAST_SECONDS)
 
     def application(self, origins: Sequence[str] = (), hosts: Collection[str] | None = None) -> Any:
-        """Return the ASGI application.
-
-        Args:
-            origins: Pages of these origins may use it, too.
-            hosts: The names that a Host header may have; None for any.
-        """
+        """Return the ASGI application."""
         routes: list[Any] = [
             Route("/translate", self.translate, methods=["POST"]),
             Route("/detect", self.detect, methods=["POST"]),
@@ -292,12 +287,7 @@ async def _answered(request: Request, answer: Future[Any]) -> Any:
 def _joined(
     parts: Sequence[str], best: Iterator[list[Translation]]
 ) -> tuple[list[str], list[float]]:
-    """Return the n best translations of a text, and their scores, from those of its lines.
-
-    Args:
-        parts: Its lines, and between them what ends each.
-        best: The n best translations of each line that is not blank.
-    """
+    """Return the n best translations of a text, and their scores, from those of its lines."""
     rows = [
         # Byte tokens can form a line break, which would be none of the source's.
         [(" ".join(one.text.splitlines()), one.score) for one in next(best)]

@@ -46,11 +46,7 @@ class NoAttention(Exception):
 
 
 class AttentionReader:
-    """Reads the attention of translations, in NumPy; with Keras, what the models thought.
-
-    Args:
-        start_keras: Imports Keras and its backend, where that was not done yet.
-    """
+    """Reads the attention of translations, in NumPy; with Keras, what the models thought."""
 
     def __init__(self, start_keras: Callable[[], None]):
         self._start_keras = start_keras
@@ -98,11 +94,7 @@ def _logged_of(name: str) -> dict[str, Any]:
 
 
 def spec_of(translator: Any) -> TransformerSpec:
-    """Return the spec of a translator's model, which may be a Keras model.
-
-    Raises:
-        ValueError: If its weights are not known.
-    """
+    """Return the spec of a translator's model, which may be a Keras model."""
     model = translator.model
     if isinstance(model, TransformerSpec):
         return model
@@ -112,11 +104,7 @@ def spec_of(translator: Any) -> TransformerSpec:
 
 
 def translator_without(translator: Any, heads: Sequence[Head]) -> Any:
-    """Return a translator whose model lacks some heads.
-
-    Raises:
-        ValueError: If there is no such head, the model's weights are not known, or no engine runs a spec.
-    """
+    """Return a translator whose model lacks some heads."""
     return dataclasses.replace(translator, model=without_heads(spec_of(translator), heads))
 
 

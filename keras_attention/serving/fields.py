@@ -52,11 +52,7 @@ def refusal(status: int, message: str, **headers: str) -> HTTPException:
 
 
 async def read_fields(request: Request, most_bytes: int) -> dict[str, Any]:
-    """Return the fields of a request: of its address, and of its body as JSON or a form.
-
-    Raises:
-        HTTPException: If the body is too large, not UTF-8, or not what its content type says.
-    """
+    """Return the fields of a request: of its address, and of its body as JSON or a form."""
     body = await _read_body(request, most_bytes)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
@@ -147,11 +143,7 @@ class Asked(NamedTuple):
 
 
 def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
-    """Return what the fields of a request ask for.
-
-    Raises:
-        HTTPException: If a field is missing, of another type, or too much.
-    """
+    """Return what the fields of a request ask for."""
     for name in ("q", "source", "target"):
         if fields.get(name) in (None, "", []):
             raise refusal(400, f"Invalid request: missing {name} parameter")
@@ -198,11 +190,7 @@ class Tried(NamedTuple):
 
 
 def read_tried(fields: Mapping[str, Any], limits: Limits) -> Tried:
-    """Return the prefix and the heads of a request, such as `"heads_off": "cross.2.1 encoder.1.4"`.
-
-    Raises:
-        HTTPException: If one of them is not what it should be.
-    """
+    """Return the prefix and the heads of a request, such as `"heads_off": "cross.2.1 encoder.1.4"`."""
     prefix, heads = (fields.get(name) or "" for name in ("prefix", "heads_off"))
     if not isinstance(prefix, str) or LINE_END.search(prefix) or len(prefix) > limits.characters:
         raise refusal(400, f"`prefix` must be one line of at most {limits.characters} characters.")

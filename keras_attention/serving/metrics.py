@@ -23,11 +23,7 @@ SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
 
 class Metrics:
-    """The numbers of one server.
-
-    Args:
-        waiting: Returns how many requests wait in the queue.
-    """
+    """The numbers of one server."""
 
     def __init__(self, waiting: Callable[[], int]):
         self.registry = registry = CollectorRegistry()
@@ -62,13 +58,7 @@ class Metrics:
 
 
 class Measured:
-    """An ASGI application whose answers are counted.
-
-    Args:
-        app: The application.
-        metrics: Where they are counted.
-        paths: Those that are counted by name; a request can name any other.
-    """
+    """An ASGI application whose answers are counted."""
 
     def __init__(self, app: Any, metrics: Metrics, paths: Collection[str]):
         self.app = app

@@ -68,11 +68,7 @@ class ServedModel(NamedTuple):
 
 
 def check_languages(codes: Sequence[str] | None, number: int) -> list[tuple[str, str]] | None:
-    """Return a user's codes as a pair for each model, or None if there are none.
-
-    Raises:
-        ValueError: If they are no pairs of different codes, or not as many as models.
-    """
+    """Return a user's codes as a pair for each model, or None if there are none."""
     if codes is None:
         return None
     wrong = [code for code in codes if not CODE.fullmatch(code)]
@@ -89,11 +85,7 @@ def check_languages(codes: Sequence[str] | None, number: int) -> list[tuple[str,
 def paired(
     names: Sequence[str], translators: Sequence[Any], given: Sequence[tuple[str, str]] | None
 ) -> list[ServedModel]:
-    """Return the models with their languages, which the user or the models' cards say.
-
-    Raises:
-        ValueError: If nobody says which languages a model translates, or two models translate the same.
-    """
+    """Return the models with their languages, which the user or the models' cards say."""
     models: dict[tuple[str, str], ServedModel] = {}
     for index, (name, translator) in enumerate(zip(names, translators, strict=True)):
         pair = languages_of(translator.card) if given is None else given[index]
@@ -116,11 +108,7 @@ def paired(
 
 
 class Directions:
-    """Which model translates what.
-
-    Args:
-        models: The models, each of another pair of languages.
-    """
+    """Which model translates what."""
 
     def __init__(self, models: Sequence[ServedModel]):
         self._models = {(model.source, model.target): model for model in models}

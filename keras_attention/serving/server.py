@@ -21,11 +21,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket with an address, which refuses connections until it listens.
-
-    Raises:
-        ValueError: If there is no such host here, or its port is taken or needs more rights.
-    """
+    """Return a socket with an address, which refuses connections until it listens."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -83,10 +79,6 @@ def server_of(application: Any) -> uvicorn.Server:
 
 
 def serve(application: Any, listener: socket.socket) -> None:
-    """Answer requests until Ctrl-C or SIGTERM; then answer those that were accepted, and no more.
-
-    Raises:
-        KeyboardInterrupt: At the end; after SIGTERM it is `Terminated`, within `terminating`.
-    """
+    """Answer requests until Ctrl-C or SIGTERM; then answer those that were accepted, and no more."""
     # It puts the handlers of signals back, and raises the signals that it has got again.
     server_of(application).run(sockets=[listener])

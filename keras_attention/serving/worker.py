@@ -54,11 +54,7 @@ class Worker:
         self._thread.start()
 
     def submit(self, request: Any, size: int = 1) -> Future[Any]:
-        """Put a job at the end of the queue, and return what receives its answer.
-
-        Raises:
-            QueueFull: If as many jobs wait as may wait.
-        """
+        """Put a job at the end of the queue, and return what receives its answer."""
         job = Job(request, Future(), size)
         with self._changed:
             if len(self._jobs) >= self._most_waiting:  # Those who went away make room.
@@ -75,11 +71,7 @@ class Worker:
         return len(self._jobs)
 
     def close(self, seconds: float | None = None) -> None:
-        """Do what waits, and end the thread.
-
-        Args:
-            seconds: How long to wait for it at most. Defaults to as long as it takes.
-        """
+        """Do what waits, and end the thread."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 
 class OfAllProcesses(Exception):
-    """The cause of an error that all processes raise together.
-
-    Args:
-        is_told_here: Whether this process shows the error.
-    """
+    """The cause of an error that all processes raise together."""
 
     def __init__(self, is_told_here: bool):
         super().__init__("All processes raise this error at the same point; one of them shows it.")

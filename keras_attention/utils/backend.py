@@ -23,11 +23,7 @@ def running_backend() -> str:
 
 
 def check_backend() -> None:
-    """Raise a clear error if the chosen backend is unknown or not installed; Keras' own error is long.
-
-    Raises:
-        ImportError: If it is not. The message says how to install it, or how to choose another.
-    """
+    """Raise a clear error if the chosen backend is unknown or not installed; Keras' own error is long."""
     if "keras" in sys.modules:
         return
     # Unlike `Path.home`, this does not fail where the system knows no home.

@@ -38,9 +38,6 @@ def check_integer(name: str, value: Any, least: int | None = None, most: int | N
 def check_depths(name: str, value: Any, most: int | None = None) -> int | tuple[int, int]:
     """Raise a ValueError unless a value is an integer of at least 1, or a pair of them.
 
-    Returns:
-        The pair as a tuple; one integer if both are the same.
-
     >>> check_depths("num_layers", 6), check_depths("num_layers", [6, 2])
     (6, (6, 2))
     """
@@ -162,11 +159,7 @@ def check_text(name: str, value: Any) -> str:
 
 
 def check_comet(name: str, model: Any) -> None:
-    """Refuse what is no name of a model of COMET, and any if COMET is not installed.
-
-    Raises:
-        ImportError: If `unbabel-comet` is not installed.
-    """
+    """Refuse what is no name of a model of COMET, and any if COMET is not installed."""
     check_text(name, model)
     if "comet" not in sys.modules and importlib.util.find_spec("comet") is None:
         raise ImportError(

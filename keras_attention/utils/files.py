@@ -185,11 +185,7 @@ def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
-    """Return the JSON object in a file, without the checksum that earlier versions wrote.
-
-    Raises:
-        DamagedFile: If it holds no JSON object. The message ends with the remedy: what the user can do.
-    """
+    """Return the JSON object in a file, without the checksum that earlier versions wrote."""
     value = parse_json(Path(path).read_bytes(), path, remedy)
     value.pop(CHECKSUM, None)
     return value

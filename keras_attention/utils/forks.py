@@ -28,12 +28,7 @@ def note_process() -> None:
 
 
 def check_process(computes: bool = True) -> None:
-    """Refuse what Keras' backend cannot do in this process; PyTorch goes on with one thread.
-
-    Raises:
-        ForkedProcess: If the backend is to compute, and not only to give its weights, and the process was
-            forked after TensorFlow or JAX had started.
-    """
+    """Refuse what Keras' backend cannot do in this process; PyTorch goes on with one thread."""
     if "keras" not in sys.modules:
         return
     note_process()

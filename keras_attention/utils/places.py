@@ -26,10 +26,6 @@ def check_place(name: str, value: Any) -> Place:
 
     Paths and `file://` URLs need no other package.
 
-    Raises:
-        ValueError: If it is neither.
-        ImportError: If universal-pathlib, or the package for this kind of URL, is not installed.
-
     >>> check_place("inputs", "file:///data/news.gz").as_posix()
     '/data/news.gz'
     """
@@ -91,9 +87,6 @@ class Folder:
     """A folder whose files are written whole or not at all.
 
     Elsewhere than on this machine there are no locks: two processes may both do the same work.
-
-    Args:
-        path: The folder. `make` creates it.
     """
 
     def __init__(self, path: Place) -> None:

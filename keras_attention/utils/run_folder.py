@@ -112,12 +112,7 @@ class RunFolder:
         return self.path.resolve().name
 
     def settings(self, needed: Collection[str] = ()) -> dict[str, Any]:
-        """Return the settings of the run in this folder.
-
-        Raises:
-            ValueError: If it is not the folder of a run, or one of the needed settings is missing.
-            DamagedFile: If a run has trained there and the file holds no JSON object.
-        """
+        """Return the settings of the run in this folder."""
         try:
             settings = read_json(self.config, "Put back a copy of it.")
         except DamagedFile:
@@ -140,11 +135,7 @@ class RunFolder:
         return settings
 
     def finished_report(self) -> dict[str, Any] | None:
-        """Return the report if the run is finished, else None.
-
-        Raises:
-            DamagedFile: If the file holds no JSON object.
-        """
+        """Return the report if the run is finished, else None."""
         if not self.report.exists():
             return None
         remedy = "Move it away: the same command writes it again."
@@ -183,12 +174,7 @@ class RunFolder:
             )
 
     def trained_model(self) -> Path:
-        """Return the path of `model.keras`, after verifying its checksum.
-
-        Raises:
-            ValueError: If the run is not finished.
-            DamagedFile: If the file was changed after it was written.
-        """
+        """Return the path of `model.keras`, after verifying its checksum."""
         self.check_finished()
         remedy = f"Move it and {self.report.name} away: the command that started the run writes both again."
         verify_archive(self.model, remedy)
@@ -260,10 +246,6 @@ class RunFolder:
         """Keep other processes from writing into this folder. A killed process holds no lock.
 
         If the start of a new run is refused within the block, before it trains, what was made is removed.
-
-        Raises:
-            ValueError: If another process works there.
-            OSError: If there can be no such folder, or nothing written to it.
         """
         missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:

@@ -38,11 +38,7 @@ def sign_archive(path: PathLike) -> None:
 
 
 def verify_archive(path: PathLike, remedy: str = "") -> None:
-    """Raise unless a zip archive is intact: unchanged since `sign_archive`, or never signed.
-
-    Raises:
-        DamagedFile: If it was changed or cut off, or is not an archive. The message ends with the remedy.
-    """
+    """Raise unless a zip archive is intact: unchanged since `sign_archive`, or never signed."""
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(-min(size, DIGITS + len(MARK)), os.SEEK_END)

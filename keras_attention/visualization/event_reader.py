@@ -1,4 +1,4 @@
-"""Reads TensorBoard event files, without importing TensorFlow."""
+"""Reads what TensorBoard event files say of the heads of a model, without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,44 +13,10 @@ from keras_attention_viewer.codec import PLUGIN_NAME, RecordError, decode_header
 from keras_attention_viewer.event_files import FOOT_BYTES, HEAD_BYTES, record_end
 
 
-def read_events(folder: str | os.PathLike[str]) -> Iterator[Any]:
-    """Read the events of all event files in a folder, in the order of the files.
-
-    Args:
-        folder: The folder with the event files, such as `logs/` of a run.
-
-    Raises:
-        FileNotFoundError: If there is no event file.
-    """
-    # Not `tensorboard.backend.event_processing`: it would import TensorFlow.
-    from tensorboard.compat.proto import event_pb2
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
-
-    files = _event_files(folder)
-    if not files:
-        raise FileNotFoundError(f"There is no TensorBoard event file in '{folder}'.")
-    for file in files:
-        reader = PyRecordReader_New(str(file))
-        while True:
-            try:
-                reader.GetNext()
-            except Exception as error:  # tensorboard's own out-of-range error ends the file
-                if type(error).__name__ != "OutOfRangeError":
-                    raise
-                break
-            yield event_pb2.Event.FromString(reader.record())
-
-
 def logged_heads(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what the last attention record in event files says about the heads of the model.
 
     As in TensorBoard, a writer that starts at a step hides what the files before it hold from that step on.
-
-    Args:
-        folder: The folder with the event files.
-
-    Returns:
-        The header of that record; empty if there is none that can be read, or TensorBoard is not there.
     """
     found: list[tuple[int, Path, int]] = []  # steps and places only: a log may have many megabytes
     try:

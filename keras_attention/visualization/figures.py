@@ -9,15 +9,10 @@ from __future__ import annotations
 import contextlib
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
-
-from keras_attention.utils.checks import check_has
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FONT_POINTS = 8
 # Fonts of Linux, macOS and Windows for Chinese, Japanese, Korean and other scripts.
@@ -39,28 +34,6 @@ GAP = 0.22  # inches
 LONGEST_LABEL = 16  # characters
 MOST_PIXELS = 10_000  # a side
 WEIGHT_TOLERANCE = 0.02  # bfloat16 weights that sum to 1 may exceed it a little
-
-
-def figure_to_array(figure: Figure) -> np.ndarray:
-    """Render a figure to pixels.
-
-    Args:
-        figure: A matplotlib figure.
-
-    Returns:
-        Array of shape `(height, width, 4)`, uint8: red, green, blue, opacity.
-
-    Example:
-
-    >>> figure_to_array(Canvas(3, 2).figure).shape
-    (200, 300, 4)
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    check_has("figure", figure, "a matplotlib Figure", "savefig", "dpi")
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.array(canvas.buffer_rgba())
 
 
 class Canvas:

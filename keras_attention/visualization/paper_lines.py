@@ -113,11 +113,7 @@ def paper_attention_figure(
 
 
 def check_drawable(*sides: Sequence[str]) -> None:
-    """Refuse a sentence that is too long to draw.
-
-    Raises:
-        ValueError: If a side has more than 400 tokens. The message says how to cut it.
-    """
+    """Refuse a sentence that is too long to draw."""
     longest = max(map(len, sides))
     if longest > MOST_TOKENS:
         raise ValueError(

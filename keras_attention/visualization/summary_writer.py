@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import socket
 import struct
@@ -11,18 +10,15 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 from keras_attention.utils.checks import check_boolean, check_path
 from keras_attention.utils.files import naming_errors
 from keras_attention.utils.lazily import check_event_files
-from keras_attention.visualization.figures import figure_to_array
 
 _file_numbers = count()
 
 
 class SummaryWriter:
-    """Writes one TensorBoard event file into a folder: scalars, pictures, text and blobs.
+    """Writes one TensorBoard event file into a folder: scalars and blobs.
 
     View it with `tensorboard --logdir FOLDER`. Everything is in the file once `flush` or `close` returns.
     Several writers may use a folder one after the other: a resumed run adds a file and writes some steps
@@ -72,44 +68,6 @@ class SummaryWriter:
     def scalar(self, tag: str, value: float, step: int) -> None:
         """Add a number to the curve called `tag`, at `step`."""
         self._add(step, self._summary.Value(tag=tag, simple_value=float(value)))
-
-    def image(self, tag: str, image: Any, step: int) -> None:
-        """Add a picture.
-
-        Args:
-            tag: Name of the picture; pictures are grouped by the part before a slash.
-            image: A matplotlib figure, or a uint8 array of shape `(height, width, 3 or 4)`.
-            step: Training step of the picture.
-
-        Raises:
-            ValueError: If `image` is neither.
-        """
-        from PIL import Image
-
-        pixels = figure_to_array(image) if hasattr(image, "savefig") else np.asarray(image)
-        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (3, 4):
-            raise ValueError(
-                "`image` must be a matplotlib figure or a uint8 array of shape (height, width, 3 or 4). "
-                f"Received: dtype {pixels.dtype}, shape {pixels.shape}"
-            )
-        encoded = io.BytesIO()
-        Image.fromarray(pixels).save(encoded, "PNG")
-        height, width, channels = pixels.shape
-        picture = self._summary.Image(
-            height=height,
-            width=width,
-            colorspace=channels,
-            encoded_image_string=encoded.getvalue(),
-        )
-        self._add(step, self._summary.Value(tag=tag, image=picture))
-
-    def text(self, tag: str, text: str, step: int) -> None:
-        """Add a text, shown as Markdown."""
-        from tensorboard.compat.proto import tensor_pb2, types_pb2
-
-        metadata = self._metadata(plugin_data=self._metadata.PluginData(plugin_name="text"))
-        tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[text.encode()])
-        self._add(step, self._summary.Value(tag=tag, metadata=metadata, tensor=tensor))
 
     def blobs(self, tag: str, blobs: Sequence[bytes], step: int, plugin: str) -> None:
         """Add a sequence of blobs for a plugin of TensorBoard, such as the attention viewer.

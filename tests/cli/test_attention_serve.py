@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="an extra: serve")
 
-from keras_attention.cli.main import main
 from tests.serving.served import WAIT, ask
 
 pytestmark = pytest.mark.backends("torch")
@@ -75,20 +74,15 @@ def test_it_serves_the_page_until_a_signal(tmp_path):
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
-    options, message, tmp_path, monkeypatch, capsys
+    options, message, tmp_path, monkeypatch, refused
 ):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
-        main(["attention", "demo_en_de", *options])
-    assert left.value.code == 2
-    assert message in capsys.readouterr().err
+    assert message in refused("attention", "demo_en_de", *options)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_extra_is_named(monkeypatch, capsys):
+def test_a_missing_extra_is_named(monkeypatch, refused):
     monkeypatch.delitem(sys.modules, "keras_attention.serving.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(SystemExit) as left:
-        main(["attention", "demo_en_de", "--serve"])
-    assert left.value.code == 2
-    assert "pip install 'keras-attention-transformer[serve]'" in capsys.readouterr().err
+    told = refused("attention", "demo_en_de", "--serve")
+    assert "pip install 'keras-attention-transformer[serve]'" in told

@@ -1,16 +1,14 @@
 """Options of `translate` beside those of the search: what `Translator` says with the same arguments."""
 
 import dataclasses
-import io
 import re
 import shutil
 import sys
 import types
 
-import keras
 import pytest
 
-from keras_attention import Restrictions, Sampling, Tokenizer, Translator
+from keras_attention import Restrictions, Sampling, Tokenizer
 from keras_attention.cli.main import main
 from tests.recipes.small_runs import untrained_run
 
@@ -19,22 +17,25 @@ pytestmark = pytest.mark.backends("torch")
 LINES = ["The dog sleeps.", "", "A woman sees the small house."]
 
 
-@pytest.fixture(scope="module")
-def translator(run):
-    model = keras.saving.load_model(run / "model.keras", compile=False)
-    tokenizer = Tokenizer.load(run / "tokenizer")
-    return Translator(model, tokenizer, beam_size=2, length_penalty=0.6)
-
-
 @pytest.fixture
-def translated(run, monkeypatch, capsys):
+def translated(run, typed, capsys):
     """Runs the command on the lines; returns those that it writes."""
 
     def run_command(*options):
-        data = io.BytesIO("".join(f"{line}\n" for line in LINES).encode())
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(data), "utf-8"))
+        typed("".join(f"{line}\n" for line in LINES).encode())
         main(["translate", str(run), *map(str, options)])
         return capsys.readouterr().out.splitlines()
+
+    return run_command
+
+
+@pytest.fixture
+def untranslated(run, typed, refused):
+    """Runs the command on the lines, which it refuses to translate; returns why."""
+
+    def run_command(*options):
+        typed("".join(f"{line}\n" for line in LINES).encode())
+        return refused("translate", run, *options)
 
     return run_command
 
@@ -96,7 +97,9 @@ def test_an_ensemble_of_one_model_twice_translates_as_it_does(run, translated, t
     assert translated("--with", run) == as_lines(translator(LINES))
 
 
-def test_models_of_an_ensemble_with_other_prefixes(run, translated, translator, capsys, tmp_path):
+def test_models_of_an_ensemble_with_other_prefixes(
+    run, translated, translator, tmp_path, untranslated
+):
     other = shutil.copytree(run, tmp_path / "other")
     tokenizer = Tokenizer.load(run / "tokenizer")
     tokenizer.source_prefix = "der"
@@ -105,9 +108,7 @@ def test_models_of_an_ensemble_with_other_prefixes(run, translated, translator, 
     expected = dataclasses.replace(translator, tokenizer=tokenizer)(LINES)
     assert translated("--with", other, "--source-prefix", "der") == as_lines(expected)
     assert translated("--with", other, "--source-prefix", "none") == as_lines(translator(LINES))
-    with pytest.raises(SystemExit):
-        translated("--with", other)
-    assert "'none' before every line" in (told := capsys.readouterr().err)
+    assert "'none' before every line" in (told := untranslated("--with", other))
     assert "puts 'der'. Say which with --source-prefix" in told
 
 
@@ -115,20 +116,16 @@ def test_models_of_an_ensemble_with_other_prefixes(run, translated, translator, 
     ("lines", "message"),
     [("a\n\n", "has fewer lines than the input: 2"), ("a\n\n\nb\n", "has more")],
 )
-def test_a_file_of_prefixes_has_the_lines_of_the_input(
-    translated, tmp_path, capsys, lines, message
-):
+def test_a_file_of_prefixes_has_the_lines_of_the_input(tmp_path, lines, message, untranslated):
     (tmp_path / "prefixes").write_text(lines)
-    with pytest.raises(SystemExit):
-        translated("--prefix-file", tmp_path / "prefixes")
-    assert f"--prefix-file {message}" in capsys.readouterr().err
+    assert f"--prefix-file {message}" in untranslated("--prefix-file", tmp_path / "prefixes")
 
 
-def test_a_line_without_room_is_named(translated, tmp_path, capsys):
+def test_a_line_without_room_is_named(tmp_path, untranslated):
     (tmp_path / "prefixes").write_text("a\n\n" + "lang und " * 90 + "\n")
-    with pytest.raises(SystemExit):
-        translated("--prefix-file", tmp_path / "prefixes")
-    assert "Line 3 needs a translation of at least" in capsys.readouterr().err
+    assert "Line 3 needs a translation of at least" in untranslated(
+        "--prefix-file", tmp_path / "prefixes"
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,19 +160,15 @@ def test_a_line_without_room_is_named(translated, tmp_path, capsys):
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused(translated, split, capsys, options, message):
+def test_what_does_not_go_together_is_refused(split, options, message, untranslated):
     if "ctranslate2" in options:
         pytest.importorskip("ctranslate2")
-    with pytest.raises(SystemExit):
-        translated(*options)
-    assert message in capsys.readouterr().err
+    assert message in untranslated(*options)
 
 
-def test_an_ensemble_with_another_vocabulary_is_refused(translated, capsys, tmp_path):
+def test_an_ensemble_with_another_vocabulary_is_refused(tmp_path, untranslated):
     other = untrained_run(tmp_path, first=20)
-    with pytest.raises(SystemExit):
-        translated("--with", other)
-    assert "has another vocabulary than" in capsys.readouterr().err
+    assert "has another vocabulary than" in untranslated("--with", other)
 
 
 def test_paragraphs_are_translated_sentence_by_sentence(translated, translator, split, monkeypatch):

@@ -75,7 +75,7 @@ def test_the_share_of_the_peak_is_of_the_runs_own_peak(run, tmp_path, monkeypatc
     assert cost["mfu"] == pytest.approx(cost["flops"] / 60 / 3e9)
 
 
-def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):
+def test_settings_of_the_search_are_compared(run, capsys, monkeypatch, refused):
     before = (run / "report.json").read_text()
     asked = []
 
@@ -102,9 +102,8 @@ def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):
     assert asked[2:] == [(2, 1.5)]  # the run's own beam
     assert "100.0" in capsys.readouterr().out
     assert (run / "report.json").read_text() == before
-    with pytest.raises(SystemExit):
-        command(run, "--try-length-penalty", "1.5", "--try-precision", "float32")
-    assert "not both" in capsys.readouterr().err
+    both = ["--try-length-penalty", "1.5", "--try-precision", "float32"]
+    assert "not both" in refused("evaluate", run, *both)
 
 
 @pytest.fixture
@@ -170,7 +169,7 @@ def test_two_runs_translate_the_same_file(two_runs, run, capsys, monkeypatch):
         ("report.json", None, "'other' has no report.json: it is not finished"),
     ],
 )
-def test_runs_that_cannot_be_compared(two_runs, capsys, name, content, message):
+def test_runs_that_cannot_be_compared(two_runs, refused, name, content, message):
     file = two_runs[1] / name
     if content is None:
         file.unlink()
@@ -178,10 +177,7 @@ def test_runs_that_cannot_be_compared(two_runs, capsys, name, content, message):
         file.write_text(json.dumps(json.loads(file.read_text()) | content))
     else:
         file.write_text(content)
-    with pytest.raises(SystemExit) as end:
-        main(["evaluate", *map(str, two_runs)])
-    assert end.value.code == 2
-    assert re.search(message, capsys.readouterr().err)
+    assert re.search(message, refused("evaluate", *two_runs))
 
 
 @pytest.mark.parametrize(
@@ -195,12 +191,10 @@ def test_runs_that_cannot_be_compared(two_runs, capsys, name, content, message):
         (["{one}", "{other}", "--output", "{one}/report.json"], "exists"),
     ],
 )
-def test_bad_use_of_runs(two_runs, capsys, options, message):
+def test_bad_use_of_runs(two_runs, refused, options, message):
     before = files_of(two_runs[0])
     places = {run.name: str(run) for run in two_runs}
-    with pytest.raises(SystemExit):
-        main(["evaluate", *(option.format(**places) for option in options)])
-    assert message in capsys.readouterr().err
+    assert message in refused("evaluate", *(option.format(**places) for option in options))
     assert files_of(two_runs[0]) == before
 
 
@@ -224,12 +218,9 @@ assert "keras" not in sys.modules
     subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path, run, capsys):
+def test_a_folder_without_a_run_is_refused(tmp_path, run, refused):
     files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
-    with pytest.raises(SystemExit) as end:
-        main(["evaluate", str(tmp_path), *files])
-    assert end.value.code == 2
-    assert "holds no model that is known" in capsys.readouterr().err
+    assert "holds no model that is known" in refused("evaluate", tmp_path, *files)
     assert not list(tmp_path.iterdir())
 
 
@@ -280,20 +271,16 @@ def test_models_of_other_programs(foreign, run, capsys):
         (["{run}", "{files}", "--target-language", "fr"], "translates into de"),
     ],
 )
-def test_bad_use_of_models_of_other_programs(foreign, run, capsys, options, message):
+def test_bad_use_of_models_of_other_programs(foreign, run, refused, options, message):
     model = str(foreign / "shared")
     files = ["--source-file", str(foreign / "new.en"), "--reference-file", str(foreign / "new.de")]
     given = [word for option in options for word in (files if option == "{files}" else [option])]
-    with pytest.raises(SystemExit) as end:
-        main(["evaluate", model, *(word.format(run=run) for word in given)])
-    assert end.value.code == 2
-    assert message.format(model=model) in capsys.readouterr().err
+    told = refused("evaluate", model, *(word.format(run=run) for word in given))
+    assert message.format(model=model) in told
 
 
-def test_files_that_do_not_fit(run, capsys):
+def test_files_that_do_not_fit(run, refused):
     before = (run / "report.json").read_text()
-    with pytest.raises(SystemExit):
-        files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "train.de")]
-        main(["evaluate", str(run), *files, "--gpu", "K80"])
-    assert "Line i of one must be the translation" in capsys.readouterr().err
+    files = ["--source-file", run / "dev.en", "--reference-file", run / "train.de"]
+    assert "Line i of one must be the translation" in refused("evaluate", run, *files)
     assert (run / "report.json").read_text() == before

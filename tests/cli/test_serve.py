@@ -18,7 +18,6 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="an extra: serve")
 
-from keras_attention.cli.main import main
 from keras_attention.data.corpora import load_corpus
 from keras_attention_light import load_translator
 from tests.serving.served import HOST, WAIT, ask, translate
@@ -207,20 +206,15 @@ def taken_port():
         (["no_such_model"], "There is no folder 'no_such_model'"),
     ],
 )
-def test_what_cannot_be_served_is_refused(capsys, options, message):
-    with taken_port() as port, pytest.raises(SystemExit) as left:
-        main(["serve", *(port if option == "TAKEN" else option for option in options)])
-    error = capsys.readouterr().err
-    assert left.value.code == 2
+def test_what_cannot_be_served_is_refused(refused, options, message):
+    with taken_port() as port:
+        error = refused("serve", *(port if option == "TAKEN" else option for option in options))
     assert message.replace("TAKEN", port) in error
     assert "ready on" not in error
 
 
-def test_a_missing_extra_is_named(monkeypatch, capsys):
+def test_a_missing_extra_is_named(monkeypatch, refused):
     for name in [name for name in sys.modules if name.startswith("keras_attention.serving.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(SystemExit) as left:
-        main(["serve", "demo_en_de"])
-    assert left.value.code == 2
-    assert "pip install 'keras-attention-transformer[serve]'" in capsys.readouterr().err
+    assert "pip install 'keras-attention-transformer[serve]'" in refused("serve", "demo_en_de")

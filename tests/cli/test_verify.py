@@ -63,7 +63,5 @@ def test_a_damaged_model_is_not_used(whole):
         Translator.from_run(whole)
 
 
-def test_a_missing_folder_is_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit) as left:
-        main(["verify", str(tmp_path / "nothing")])
-    assert left.value.code == 2 and "There is no" in capsys.readouterr().err
+def test_a_missing_folder_is_refused(tmp_path, refused):
+    assert "There is no" in refused("verify", tmp_path / "nothing")

@@ -6,6 +6,8 @@ import io
 import tarfile
 import threading
 
+import pytest
+
 
 def write_archive(path, files, mode="w:gz", links=()):
     """`files`: content by member name; `links`: (name, type, link name)."""
@@ -46,7 +48,10 @@ def serving(folder):
         def log_message(self, *args):
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with server, pytest.MonkeyPatch.context() as patch:
+        for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            patch.delenv(proxy, raising=False)
         server.asked, server.cuts = [], []
         server.url = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()

@@ -3,7 +3,6 @@
 import collections
 import copy
 import itertools
-import multiprocessing
 import pickle  # noqa: TID251
 
 import keras
@@ -330,21 +329,6 @@ class TestArguments:
         batches = TokenBatches(small_store, batch_tokens=least, **arguments)
         assert set(pairs_of_epoch(batches, 0)) >= set(range(40))
 
-    @pytest.mark.parametrize(
-        "name",
-        ["batch_tokens", "num_replicas", "max_shapes", "length_multiple", "max_length", "seed"],
-    )
-    @pytest.mark.parametrize("value", [-1, 2.0, "3", True])
-    def test_no_integer(self, small_store, name, value):
-        with pytest.raises(
-            ValueError, match=f"`{name}` must be an int (of at least|from 1 to) .*{name}={value!r}"
-        ):
-            TokenBatches(small_store, **{name: value})
-
-    def test_no_store(self):
-        with pytest.raises(ValueError, match="`store` must be a TokenStore"):
-            TokenBatches("folder")
-
     def test_numpy_integers(self, small_store):
         batches = TokenBatches(small_store, np.int64(50), seed=np.int32(0))
         assert same(batches.batch(0, 0), TokenBatches(small_store, 50).batch(0, 0))
@@ -435,65 +419,7 @@ def test_the_signature_fits_every_batch(tmp_path):
                 assert all(a in (None, b) for a, b in zip(spec.shape, array.shape, strict=True))
 
 
-def read_in_worker(batches, index):
-    """What a worker answers: its epoch, and the batch that it reads."""
-    return batches.epoch, batches[index]
-
-
-def worker(batches, asked, answers):
-    """A process that reads batches for another one, as long as it is asked."""
-    for index in iter(asked.get, None):
-        answers.put(read_in_worker(batches, index))
-
-
-def train_alone(batches, answers):
-    """A process that trains with the batches it got, and counts its own epochs."""
-    for _ in range(3):
-        batches.on_epoch_begin()
-        list(batches)
-        batches.on_epoch_end()
-    answers.put(batches.epoch)
-
-
-# A fork server hands batches over as a spawned process does: pickled.
-CONTEXTS = sorted(set(multiprocessing.get_all_start_methods()) & {"fork", "spawn"})
-
-
 class TestProcesses:
-    """In a worker, batch i of epoch e is that of this process, however the worker was started."""
-
-    @pytest.mark.parametrize("method", CONTEXTS)
-    def test_a_worker_that_stays_reads_each_epoch(self, small_store, method):
-        context = multiprocessing.get_context(method)
-        batches = TokenBatches(small_store, 50, max_shapes=3)
-        alone = TokenBatches(small_store, 50, max_shapes=3)
-        asked, answers = context.Queue(), context.Queue()
-        process = context.Process(target=worker, args=(batches, asked, answers))
-        process.start()
-        for epoch in (0, 1, 2, 7):
-            if epoch == 7:
-                batches.set_epoch(7)
-            assert batches.epoch == epoch
-            for index in range(len(batches)):
-                asked.put(index)
-                known, batch = answers.get(timeout=60)
-                assert known == epoch and same(batch, alone.batch(epoch, index))
-            batches.on_epoch_end()  # All batches were read, though none in this process.
-        assert batches.epoch == 8
-        asked.put(None)
-        process.join()
-
-    @pytest.mark.parametrize("method", CONTEXTS)
-    def test_a_process_that_trains_alone_leaves_the_epoch_here(self, small_store, method):
-        context = multiprocessing.get_context(method)
-        batches, answers = TokenBatches(small_store, 50), context.Queue()
-        batches.set_epoch(4)
-        process = context.Process(target=train_alone, args=(batches, answers))
-        process.start()
-        assert answers.get(timeout=60) == 7
-        process.join()
-        assert batches.epoch == 4
-
     def test_a_copy_goes_its_own_way(self, small_store):
         batches = TokenBatches(small_store, 50, seed=3).from_batch(2, 1).shard(0, 1)
         batches.on_epoch_begin()

@@ -93,11 +93,6 @@ def test_placeholders():
     assert kept.carried("{0}: %s", [(0, 1), (2, 0)]) == "{0}: <b>%s</b>"
 
 
-def test_symbols_are_text():
-    markup = Markup("<bt> a <x/>", symbols=["<bt>"])
-    assert markup.plain == "<bt> a"
-
-
 @pytest.mark.parametrize(
     "link, side", [((2, 0), "source"), ((0, 3), "target"), ((-1, 0), "source")]
 )

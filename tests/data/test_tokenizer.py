@@ -637,8 +637,6 @@ class TestGiven:
         for model in (b"a\nb", b"\xff", b"<pad>\n</s>\n<unk>\na\na"):
             with pytest.raises(ValueError, match="not a list of pieces"):
                 Tokenizer(model, "presegmented")
-        with pytest.raises(ValueError, match="`dropout` needs a 'bpe'"):
-            tokenizer.encode("der", dropout=0.1, seed=1)
         with pytest.raises(
             ValueError, match="one of 'bpe', 'wordpiece'. Received: algorithm='presegmented'"
         ):

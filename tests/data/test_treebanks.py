@@ -60,8 +60,6 @@ def test_the_sample_is_divided_by_article_from_folder_and_archive(tmp_path):
 @pytest.fixture
 def small_craft(tmp_path, monkeypatch):
     """Three articles under the addresses of CRAFT."""
-    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(proxy, raising=False)
     sums = {}
     for part, article in (("train", "1"), ("validation", "22"), ("test", "333")):
         path = written(tmp_path / f"mirror/{article}.tree", f"w{article}")

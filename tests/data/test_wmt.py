@@ -32,8 +32,6 @@ def content(name, language):
 @pytest.fixture
 def mirror(tmp_path, monkeypatch):
     """A server with archives under the addresses of statmt.org, and sacrebleu answered from here."""
-    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(proxy, raising=False)
     monkeypatch.setattr(download_module.time, "sleep", lambda seconds: None)
     folder = tmp_path / "mirror"
     for sub in ("wmt10", "wmt13", "wmt14"):

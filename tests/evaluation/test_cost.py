@@ -221,13 +221,6 @@ def test_share_of_the_peak():
     assert flops_utilization(6e9, seconds=3.0, peak=8e9) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: paper_training_cost(5, device="H100"), "K80, K40, M40, P100. Received: .*H100"),
-        (lambda: transformer_flops(PRESETS["base"], 3, 4), "Absent: vocabulary_size"),
-    ],
-)
-def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_a_size_that_is_missing_is_named():
+    with pytest.raises(ValueError, match="Absent: vocabulary_size"):
+        transformer_flops(PRESETS["base"], 3, 4)

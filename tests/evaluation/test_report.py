@@ -236,10 +236,3 @@ def test_an_interrupted_write_leaves_the_old_report(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         write_report({**report, "sentences": 9}, tmp_path)
     assert (tmp_path / "report.json").read_text() == before
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="no weights"):
-        make_report([])
-    with pytest.raises(ValueError, match="needs its reference"):
-        Sentences(["x"], ["y", "z"])

@@ -65,28 +65,6 @@ def test_another_configuration_is_refused_and_nothing_changes(started, change, m
     assert contents(started.path) == before
 
 
-def test_a_difference_is_told_without_checksums(tmp_path):
-    hashes = {
-        "guided_alignment_sha256": "1f",
-        "tokenizer_fingerprint": "2f",
-        "parts": {"a": "3f", "b": "4f"},
-    }
-    run = RunFolder(tmp_path / "run")
-    run.claim({**CONFIG, **hashes})
-    (run.checkpoints / "update-00000001").mkdir(parents=True)
-    others = {
-        "guided_alignment_sha256": "5f",
-        "tokenizer_fingerprint": "6f",
-        "parts": {"a": "3f", "c": "7f"},
-    }
-    with pytest.raises(ValueError, match="another configuration") as refused:
-        run.claim({**CONFIG, **others})
-    assert (
-        "(the file of word alignments differs; the text of the part 'b', 'c' differs; "
-        "the teacher's tokenizer differs)"
-    ) in str(refused.value)
-
-
 @pytest.mark.parametrize("change,stays", [({"steps": 6}, True), ({"vocabulary_size": 99}, False)])
 def test_a_run_that_has_not_trained_can_be_started_otherwise(tmp_path, change, stays):
     """The tokenizer stays if nothing that decides about it has changed."""

@@ -1,10 +1,7 @@
 """Reads TensorBoard event files, record by record."""
 
-import io
 import struct
 
-import numpy as np
-from PIL import Image
 from tensorboard.compat.proto import event_pb2
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
@@ -27,7 +24,7 @@ def read_events(folder):
 
 
 def read_values(folder):
-    """{tag: [(step, value), ...]}: numbers, pixels (arrays), texts or entries of attention."""
+    """{tag: [(step, value), ...]}: numbers or entries of attention."""
     values = {}
     for event in read_events(folder):
         for value in event.summary.value:
@@ -36,15 +33,7 @@ def read_values(folder):
 
 
 def _content(value):
-    kind = value.WhichOneof("value")
-    if kind == "simple_value":
+    if value.WhichOneof("value") == "simple_value":
         return value.simple_value
-    if kind == "image":
-        pixels = np.asarray(Image.open(io.BytesIO(value.image.encoded_image_string)))
-        assert pixels.shape == (value.image.height, value.image.width, value.image.colorspace)
-        return pixels
-    if value.metadata.plugin_data.plugin_name == "attention":
-        return Entry.from_blobs(list(value.tensor.string_val))
-    assert value.metadata.plugin_data.plugin_name == "text"
-    (text,) = value.tensor.string_val
-    return text.decode()
+    assert value.metadata.plugin_data.plugin_name == "attention"
+    return Entry.from_blobs(list(value.tensor.string_val))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from keras_attention.visualization import figures
-from keras_attention.visualization.figures import figure_to_array
 from keras_attention.visualization.heatmaps import attention_figure, attention_figures
+from tests.visualization.test_figures import pixels_of
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -52,7 +52,7 @@ def test_darker_means_more_and_the_first_row_is_on_top():
     scores = np.zeros((1, 4, 3))
     scores[0, 0, 2] = 1
     figure = attention_figure(scores, ["a", "b", "c"], TARGET)
-    pixels = figure_to_array(figure)
+    pixels = pixels_of(figure)
     box = panels(figure)[0].get_window_extent()
     top = len(pixels) - box.y1
 
@@ -93,7 +93,7 @@ def test_grid(columns, expected):
 
 @pytest.mark.parametrize("note", ["", "synthetic data"])
 def test_no_blank_band_lies_under_the_panels(note):
-    pixels = figure_to_array(attention_figure(attention(3, 4, 6), SOURCE, TARGET, note=note))
+    pixels = pixels_of(attention_figure(attention(3, 4, 6), SOURCE, TARGET, note=note))
     marked = np.flatnonzero((pixels[..., :3] < 250).any((1, 2)))
     band = len(pixels) - 1 - marked[-1]
     gaps = np.diff(marked) - 1
@@ -115,7 +115,7 @@ def test_tokens_are_shown_as_they_are():
     ticks = [*axes.xaxis.get_ticklabels(), *axes.yaxis.get_ticklabels()]
     assert [text.get_text() for text in ticks] == tokens * 2
     assert not any(text.get_parse_math() for text in [*ticks, *figure.texts])
-    assert figure_to_array(figure).shape[2] == 4
+    assert pixels_of(figure).shape[2] == 4
 
 
 @pytest.mark.parametrize("count, heads", [(2, 1), (27, 3)])
@@ -126,7 +126,7 @@ def test_no_text_touches_another_or_leaves_the_figure(count, heads):
     figure = attention_figure(
         attention(heads, count, count), tokens, columns=2, title=title, note="synthetic data"
     )
-    figure_to_array(figure)  # places the texts
+    figure.draw_without_rendering()  # places the texts
     texts = list(figure.texts)
     for axes in figure.axes:
         texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
@@ -158,9 +158,7 @@ def test_no_global_state():
         (attention(3, 4, 6), SOURCE[:-1], TARGET, r"`source_tokens` must be 6 tokens"),
         (attention(3, 4, 6), TARGET, SOURCE, r"`source_tokens` must be 6 tokens"),
         (attention(3, 4, 6), SOURCE, TARGET + ["<pad>"], r"`target_tokens` must be 4 tokens"),
-        (attention(3, 4, 6), "abcdef", TARGET, r"`source_tokens` must be 6 tokens"),
         (attention(3, 4, 6) - 0.5, SOURCE, TARGET, r"from 0 to 1"),
-        (attention(3, 4, 6) * np.nan, SOURCE, TARGET, r"from 0 to 1"),
     ],
 )
 def test_wrong_scores_and_tokens(scores, source, target, message):
@@ -222,8 +220,8 @@ def test_letters_come_from_an_installed_font_that_has_them(monkeypatch):
     figure = attention_figure(np.full((1, 2, 3), 1 / 3), ["ein", "\u1d81", "Hund"], ["a", "dog"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure_to_array(figure)
+        pixels_of(figure)
     monkeypatch.setattr(figures, "MORE_LETTERS", ())
     alone = attention_figure(np.full((1, 2, 3), 1 / 3), ["ein", "\u1d81", "Hund"], ["a", "dog"])
     with pytest.warns(UserWarning, match="missing from font"):
-        figure_to_array(alone)
+        pixels_of(alone)

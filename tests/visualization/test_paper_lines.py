@@ -6,7 +6,6 @@ from attention_figures import paper_figures
 from matplotlib.colors import to_hex
 
 from keras_attention.visualization import paper_attention_figure
-from keras_attention.visualization.figures import figure_to_array
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -97,7 +96,7 @@ def test_all_words_ask_and_weights_are_shared_by_the_heads():
 
 def test_text_reads_upwards_and_lies_inside():
     figure = paper_attention_figure(SCORES, SOURCE, TARGET, query=[1, 3])
-    figure_to_array(figure)
+    figure.draw_without_rendering()
     width, height = figure.get_size_inches() * figure.dpi
     for text in figure.axes[0].texts:
         box = text.get_window_extent()
