@@ -67,3 +67,9 @@ def test_a_missing_folder_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as left:
         main(["verify", str(tmp_path / "nothing")])
     assert left.value.code == 2 and "There is no" in capsys.readouterr().err
+
+
+def test_a_url_is_refused(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["verify", "s3://bucket/translated"])
+    assert left.value.code == 2 and "'s3://bucket/translated' to this" in capsys.readouterr().err
