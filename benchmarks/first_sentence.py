@@ -78,7 +78,10 @@ def main() -> int:
             "gigabytes": round(max(gigabytes), 2),
             "samples": [round(value, 3) for value in seconds],
         }
-        print(f"{name}: {figures[name]}; the first start: {measured[0][0]:.2f} s")
+        print(
+            f"{name}: {statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), "
+            f"{max(gigabytes):.2f} GB; the first start: {measured[0][0]:.2f} s"
+        )
     case = {"what": "first sentence"}
     record = record_path("start", case, facts) if options.record else None
     write_figures(

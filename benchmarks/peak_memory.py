@@ -31,6 +31,11 @@ def main(arguments: list[str] | None = None) -> int:
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
     pairs = options.tokens // options.length
     pairs -= pairs % options.slices  # Slices have as many rows each.
+    if pairs < 1:
+        print(
+            f"--tokens must be at least --length times --slices: {options.length * options.slices}"
+        )
+        return 2
     print(
         f"{pairs} pairs of {options.length} + {options.length} tokens, {options.layers} + "
         f"{options.layers} layers, V {options.vocabulary_size:,}, {options.dtype}; {BACKENDS[backend]}\n"

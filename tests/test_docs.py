@@ -80,7 +80,7 @@ def test_the_options_of_all_commands_exist(capsys):
                 options = set(re.findall(r" (--[\w-]+)", line))
                 assert options <= set(re.findall(r"--[\w-]+", shown)), (path.name, line)
                 scripts.add(script)
-            for program in {"keras-attention", "keras_attention"}.intersection(words):
+            for program in {"keras-attention", "keras_attention_light"}.intersection(words):
                 command, *rest = words[words.index(program) + 1 :]
                 if command not in known and command != "--help":
                     with pytest.raises(SystemExit):

@@ -6,7 +6,7 @@ them. Ends with an error if ours differ. Usage:
 
     KERAS_BACKEND=tensorflow python tools/verify_parallelism.py
     KERAS_BACKEND=jax python tools/verify_parallelism.py
-    KERAS_BACKEND=torch python tools/verify_parallelism.py --replicas 1
+    KERAS_BACKEND=torch python tools/verify_parallelism.py      # in slices only: a process has one device
 """
 
 import argparse
@@ -18,10 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+# Before Keras, whose error is long if the backend is not installed.
+from keras_attention import LabelSmoothedCrossentropy, Transformer  # isort: split
+
 import keras
 import numpy as np
 
-from keras_attention import LabelSmoothedCrossentropy, Transformer
 from keras_attention.training.distribution import STRATEGIES, distribution_scope
 
 LARGEST_DIFFERENCE = 1e-5
@@ -33,7 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 8])
+    has_one_device = keras.backend.backend() == "torch"
+    replicas = [1] if has_one_device else [1, 2, 8]
+    parser.add_argument("--replicas", type=int, nargs="+", default=replicas)
     parser.add_argument("--accumulation-steps", type=int, default=8)
     parser.add_argument(
         "--gpus", action="store_true", help="use the machine's GPUs, not logical CPUs"
@@ -46,7 +50,11 @@ def main() -> None:
     model = Transformer(
         VOCABULARY_SIZE, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2, seed=3
     )
-    report = check_parallelism(model, uneven_batch(), options.replicas, options.accumulation_steps)
+    given = (options.replicas, options.accumulation_steps)
+    try:
+        report = check_parallelism(model, uneven_batch(), *given)
+    except ValueError as error:
+        parser.error(str(error))
     print(report)
     if options.json:
         options.json.write_text(json.dumps(dataclasses.asdict(report)), "utf-8")

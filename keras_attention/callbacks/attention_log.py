@@ -242,14 +242,16 @@ def _check_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Any) -> None:
         raise ValueError(f"`pairs` must be pairs of texts, at least one. Received: {pairs!r}")
     for pair in pairs:
         texts = list(pair) if isinstance(pair, Sequence) and not isinstance(pair, str) else []
-        if len(texts) != 2 or not all(isinstance(text, str) and text.strip() for text in texts):
+        lengths = [
+            len(encode_side(tokenizer, [text], side)[0])
+            for text, side in zip(texts, ("source", "target"), strict=False)
+            if isinstance(text, str) and text.strip()
+        ]
+        if len(texts) != 2 or len(lengths) != 2 or 0 in lengths:  # 0: invisible characters alone
             raise ValueError(
                 f"Each of `pairs` must be a source text and its translation. Received: {pair!r}"
             )
-        longest = 1 + max(
-            len(encode_side(tokenizer, [text], side)[0])
-            for text, side in zip(texts, ("source", "target"), strict=True)
-        )
+        longest = 1 + max(lengths)
         if longest > MOST_TOKENS:
             raise ValueError(
                 f"Each of `pairs` may have at most {MOST_TOKENS} tokens on a side. Received: "

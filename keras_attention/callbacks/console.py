@@ -87,6 +87,7 @@ class ConsoleProgress(RunCallback):
         say(f"{name}, update {self.budget.updates:,}: {values}", self.stream)
 
     def on_train_end(self, logs: Any = None) -> None:
+        self._progress.note("")
         if self.budget.steps is not None:
             self._progress.reach(self.budget.updates)
         self.close()

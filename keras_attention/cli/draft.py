@@ -9,6 +9,7 @@ from typing import Any
 from keras_attention.cli.models import check_model, light_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.presets import is_run
 from keras_attention.data.text_files import existing_file, read_lines
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     EngineSelector(spec, "float32", needs=frozenset({"draft"}))
     # To the end, so that files of different lengths are refused.
     pairs = [pair for number, pair in enumerate(files) if number < options.pairs]
-    if not any(source.strip() for source, _ in pairs):
+    if not any(normalize(source) for source, _ in pairs):
         raise ValueError(f"--source-file: '{options.source_file}' has no text.")
     if options.target_file is None:
         sources = [source for source, _ in pairs]

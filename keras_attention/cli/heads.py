@@ -10,6 +10,7 @@ from typing import Any
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, say_missing_heads
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.utils.progress import activity
 
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str], program: str) -> None:
 
     translator = keras_translator(options.model)
     say_missing_heads(program, translator.model)
-    pairs = [pair for pair in files if all(text.strip() for text in pair)]
+    pairs = [pair for pair in files if all(map(normalize, pair))]
     pairs = list(itertools.islice(pairs, options.pairs))
     if not pairs:
         raise ValueError(f"'{options.source_file}' holds no sentence with a translation.")

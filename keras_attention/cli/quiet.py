@@ -32,7 +32,7 @@ def start_backend() -> None:
     if "keras" in sys.modules and ("tensorflow" in sys.modules or not has_tensorflow):
         _register_classes()
         return
-    is_first = "keras" not in sys.modules  # `python -m keras_attention` has imported it.
+    is_first = "keras" not in sys.modules
     check_backend()
     # In this order, the progress line is not held back, too.
     with _held_back(), activity("starting Keras and its backend"):

@@ -190,6 +190,8 @@ def _train(
         from keras_attention.recipes.bulk_store import prepare_corpus
 
         store = prepare_corpus(corpus, config, folder.path, **spread(argparse.Namespace(**options)))
+        if store is not None:  # Other shares are not missing.
+            print(store)
         return {} if store is None else {"store": str(store)}
     with naming_the_folder(folder.path, "output_dir" in options):
         report = train_translation(corpus, config, folder.path, finish)

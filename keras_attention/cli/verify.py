@@ -51,12 +51,17 @@ def main(arguments: Sequence[str], program: str) -> None:
     parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
     parser.add_argument(
         "paths",
-        type=Path,
         nargs="+",
         metavar="PATH",
         help="a run's folder, or any other file or folder",
     )
-    paths = parser.parse_args(arguments).paths
+    given = parser.parse_args(arguments).paths
+    for path in given:
+        if "://" in path:
+            raise ValueError(
+                f"verify reads local files alone. Copy '{path}' to this machine first."
+            )
+    paths = list(map(Path, given))
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"There is no '{path}'.")

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+from keras_attention.data.normalization import normalize
 from keras_attention.utils.checks import check_has, check_integer
 from keras_attention.utils.sides import encode_side, end_of
 
@@ -38,4 +39,4 @@ def _is_pair(pair: Any) -> bool:
         raise ValueError(
             f"`pairs` must hold pairs (source, target) of text. Received: {pair!r:.60}"
         )
-    return all(text.strip() for text in pair)
+    return all(map(normalize, pair))

@@ -1,5 +1,7 @@
 """What a layer is called with is checked at its door, by name, before Keras converts it."""
 
+import functools
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +27,8 @@ class Door:
     """Mixin of a layer: refuses wrong call arguments, by their shapes and dtypes, which a graph has, too.
 
     Attributes:
-        call_axes: The tensors that the layer is called with, in the order of its `call`, and a letter for
-            each of their axes. Equal letters are equal sizes; "..." stands for any axes.
+        call_axes: The tensors that the layer is called with, the first of its `call` first, and a letter
+            for each of their axes. Equal letters are equal sizes; "..." stands for any axes.
     """
 
     call_axes: Mapping[str, str]
@@ -45,7 +47,7 @@ class Door:
         return KEYS_AND_VALUES
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        positional = dict(zip(self.call_axes, args, strict=False))
+        positional = dict(zip(call_arguments(type(self)), args, strict=False))
         given = {**positional, **kwargs}
         sizes: dict[str, Any] = {x: size for x, size in self.known_sizes().items() if size}
         has_state = False
@@ -78,6 +80,12 @@ class Door:
                 sizes = {**dict(zip(axes, shape, strict=False)), **sizes}
         converted = [given.pop(name) for name in positional]
         return super().__call__(*converted, *args[len(converted) :], **given)  # type: ignore[misc]
+
+
+@functools.cache
+def call_arguments(kind: Any) -> tuple[str, ...]:
+    """Return the names of the arguments of a layer's `call`, in their order."""
+    return tuple(inspect.signature(kind.call).parameters)[1:]
 
 
 def check_switch(name: str, value: Any) -> None:

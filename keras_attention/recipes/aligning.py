@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from keras_attention.data.normalization import normalize
 from keras_attention.data.word_alignments import word_positions
 from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.recipes.scoring import batches_of, padded, token_log_probabilities
@@ -74,7 +75,7 @@ def with_details(
         (row, column) for row, found in enumerate(translations) for column in range(len(found))
     ]
     # An empty line is not translated by the model.
-    pairs = [(row, column) for row, column in pairs if texts[row].strip()]
+    pairs = [(row, column) for row, column in pairs if normalize(texts[row])]
     end = end_of(tokenizer, "source")
     sources = [
         [*ids, *end] for ids in encode_side(tokenizer, [texts[r] for r, _ in pairs], "source")

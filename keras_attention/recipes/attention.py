@@ -11,6 +11,7 @@ from keras_attention.callbacks.attention_log import MOST_TOKENS, AttentionLog
 from keras_attention.callbacks.base import Stop
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.data.corpus import Corpus
+from keras_attention.data.normalization import normalize
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
@@ -70,7 +71,7 @@ def middling_pairs(corpus: Corpus, tokenizer: Tokenizer) -> list[tuple[str, str]
     found = [
         (abs(len(pair[0].split()) - MIDDLING_WORDS), pair, len(both[0]))
         for pair, *both in zip(looked_at, *ids, strict=True)
-        if all(text.strip() for text in pair) and max(map(len, both)) < MOST_TOKENS
+        if all(map(normalize, pair)) and max(map(len, both)) < MOST_TOKENS
     ]
     found.sort()
     tokens = itertools.accumulate(of_source for _, _, of_source in found)

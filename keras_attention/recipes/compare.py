@@ -43,8 +43,9 @@ def own_translations(runs: Mapping[str, RunFolder]) -> tuple[dict[str, list[str]
         if test_sets[other] != test_sets[first]:
             sizes = [f"{len(test_sets[name][1]):,}" for name in (first, other)]
             raise ValueError(
-                f"'{first}' and '{other}' have different test sets, of {' and '.join(sizes)} sentences: "
-                f"their translations cannot be compared. {remedy}"
+                f"'{first}' and '{other}' have different test sets, of {' and '.join(sizes)} sentences "
+                "(every character counts, another Unicode form, too): their translations cannot be "
+                f"compared. {remedy}"
             )
     return translations, test_sets[first][1]
 
@@ -184,7 +185,7 @@ def compare_searches(
 
 
 def searches_text(scores: Sequence[SearchScore], lines: int) -> str:
-    """Return the scores as a table, the best BLEU marked.
+    """Return the scores as a table, the best BLEU marked; of equal ones, the first.
 
     Example:
 
@@ -194,10 +195,10 @@ def searches_text(scores: Sequence[SearchScore], lines: int) -> str:
        4             0.6   84.65          2.0  best; BLEU = 84.65 100.0/100.0/100.0/100.0 \
 (BP = 0.846 ratio = 0.857 hyp_len = 6 ref_len = 7)
     """
-    best = max(score.bleu.score for score in scores)
+    best = max(scores, key=lambda score: score.bleu.score)
     rows = ["beam  length penalty    BLEU  sentences/s"]
     for score in scores:
-        mark = "best; " if score.bleu.score == best else ""
+        mark = "best; " if score is best else ""
         rows.append(
             f"{score.beam_size:>4}{score.length_penalty:>16g}{score.bleu.score:>8.2f}"
             f"{lines / max(score.seconds, 1e-9):>13.1f}  {mark}{score.bleu.details}"

@@ -19,6 +19,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from keras_attention.data.normalization import normalize
 from keras_attention.decoding.requests import WrongText
 from keras_attention.decoding.translation import Translation
 from keras_attention.serving.attention import (
@@ -133,7 +134,7 @@ class Service:
         model = self._model(asked)
         # Lines are translated each for itself; what separates them stays.
         parts = [LINE_END.split(text) for text in asked.texts]
-        lines = [line for text in parts for line in text[::2] if line.strip()]
+        lines = [line for text in parts for line in text[::2] if normalize(line)]
         texts = Texts(model.translator, lines, asked.alternatives + 1)
         found = await self._translated(request, texts)
         self.metrics.characters.inc(sum(map(len, asked.texts)))
@@ -159,7 +160,7 @@ class Service:
         asked, (prefix, heads) = read_asked(fields, self.limits), read_tried(fields, self.limits)
         model = self._model(asked)
         (text, *more) = asked.texts
-        if more or not text.strip() or LINE_END.search(text):
+        if more or not normalize(text) or LINE_END.search(text):
             raise refusal(400, "`q` must be one line of text.")
         wanted = Texts(model.translator, [text], asked.alternatives + 1, prefix)
         content: dict[str, Any] = {"attention": None}
@@ -291,7 +292,7 @@ def _joined(
     rows = [
         # Byte tokens can form a line break, which would be none of the source's.
         [(" ".join(one.text.splitlines()), one.score) for one in next(best)]
-        if index % 2 == 0 and part.strip()
+        if index % 2 == 0 and normalize(part)
         else [(part, 0.0)]
         for index, part in enumerate(parts)
     ]

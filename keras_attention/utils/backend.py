@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
 import sys
 from pathlib import Path
@@ -31,12 +33,14 @@ def check_backend() -> None:
     settings = Path(home) / "keras.json"
     name = os.environ.get("KERAS_BACKEND")
     if name is None and settings.exists():
-        return  # Keras reads the backend from this file.
+        # Keras writes this file at its first start, and reads the backend from it.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            name = json.loads(settings.read_text("utf-8")).get("backend")
     name = name or "tensorflow"
     if name not in BACKENDS:
         raise ImportError(
-            f"KERAS_BACKEND must be one of {', '.join(BACKENDS)}.{did_you_mean(name, BACKENDS)} "
-            f"Received: {name!r}"
+            f"KERAS_BACKEND, else 'backend' in '{settings}', must be one of {', '.join(BACKENDS)}."
+            f"{did_you_mean(str(name), BACKENDS)} Received: {name!r}"
         )
     if importlib.util.find_spec(name) is not None:
         return

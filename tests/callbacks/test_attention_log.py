@@ -242,6 +242,7 @@ def test_a_diverged_model_is_not_logged_and_training_goes_on(tmp_path, tokenizer
     [
         ([], "at least one"),
         ([("a dog", " ")], "a source text and its translation"),
+        ([("a dog", "\u200b")], "a source text and its translation"),
         (["ab"], "a source text and its translation. Received: 'ab'"),
         ([("a dog " * 100, "ein Hund")], "128 tokens on a side"),
     ],

@@ -68,6 +68,27 @@ def test_a_backend_that_is_not_there(backend, message, monkeypatch):
         check_backend()
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '{"backend": "torch"}',
+            "Keras' backend is 'torch', and the package 'torch' is not installed",
+        ),
+        ('{"backend": "tensorflwo"}', "must be one of tensorflow, jax, torch. Did you mean"),
+        ("[]", "Keras' backend is 'tensorflow', and the package 'tensorflow' is not installed"),
+    ],
+)
+def test_a_backend_of_keras_own_settings_that_is_not_there(content, message, monkeypatch, tmp_path):
+    (tmp_path / "keras.json").write_text(content)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.delitem(sys.modules, "keras")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=re.escape(message)):
+        check_backend()
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ImportError])
 def test_what_libraries_wrote_is_shown_to_explain_an_error_alone(error, capfd):
     with pytest.raises(error), _held_back():

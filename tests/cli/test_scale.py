@@ -28,7 +28,7 @@ COMMANDS = [
 def arguments_of(line):
     """What the package's own command gets; what starts it comes before."""
     words = shlex.split(line)
-    program = next(name for name in ("keras-attention", "keras_attention") if name in words)
+    program = next(name for name in ("keras-attention", "keras_attention_light") if name in words)
     return words[: words.index(program)], words[words.index(program) + 1 :]
 
 
@@ -65,7 +65,7 @@ def test_commands_that_train(line, monkeypatch, tmp_path):
         pytest.importorskip("torch")
         from torch.distributed.run import parse_args
 
-        starter = parse_args([*before[before.index("torchrun") + 1 :], "keras_attention"])
+        starter = parse_args([*before[before.index("torchrun") + 1 :], "keras_attention_light"])
         assert starter.module and starter.max_restarts == 3
 
 

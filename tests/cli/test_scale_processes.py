@@ -90,7 +90,7 @@ def keras_variables(line):
 def test_the_command_trains(line, text, capfd):
     before, arguments = arguments_of(line)
     arguments += SMALL
-    by_module = [sys.executable, "-m", "keras_attention", *arguments]
+    by_module = [sys.executable, "-m", "keras_attention_light", *arguments]
     if "torchrun" in before:
         told = " ".join(before[before.index("torchrun") + 1 : before.index("-m")])
         machines = 2 if "--nnodes" in told else 1
@@ -100,7 +100,7 @@ def test_the_command_trains(line, text, capfd):
         told = re.sub(r"--nproc-per-node \d+", f"--nproc-per-node {2 // machines}", told)
         told = told.replace("10.0.0.1:29400", f"127.0.0.1:{port}")
         starter = [sys.executable, "-m", "torch.distributed.run", *shlex.split(told)]
-        command = [*starter, "-m", "keras_attention", *arguments]
+        command = [*starter, "-m", "keras_attention_light", *arguments]
         check_run(text, started(lambda _: command, machines, text, lambda *_: {}))
     elif "srun" in before or any(word.startswith("KERAS_DISTRIBUTION") for word in before):
         environment = slurm if "srun" in before else keras_variables(line)
@@ -141,7 +141,7 @@ def test_processes_of_a_cluster_join(cluster):
 
 @pytest.mark.backends("torch")
 def test_a_port_that_is_taken_and_wrong_words_end_with_a_message(text):
-    command = [sys.executable, "-m", "keras_attention", "train", "--output-dir", "run"]
+    command = [sys.executable, "-m", "keras_attention_light", "train", "--output-dir", "run"]
     with socket.create_server(("127.0.0.1", 0)) as server:
         told = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
         told["MASTER_PORT"] = str(server.getsockname()[1])
@@ -160,7 +160,7 @@ def test_a_port_that_is_taken_and_wrong_words_end_with_a_message(text):
 def test_what_is_refused_is_told_once_and_ends_all(text):
     """By the command, too: no process ends well, and nothing is written."""
     told = shlex.split("train --source-file train.en --target-file train.de --output-dir run")
-    command = [sys.executable, "-m", "keras_attention", *told, "--strategy", "data_parallel"]
+    command = [sys.executable, "-m", "keras_attention_light", *told, "--strategy", "data_parallel"]
     outputs = started(lambda index: [*command, *SMALL, "--seed", str(index)], 2, text)
     assert [code for code, _ in outputs] == [2, 2]  # bad input
     message = "The processes disagree: `seed` is 0 in process 0 and 1 in process 1"

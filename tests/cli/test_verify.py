@@ -65,3 +65,8 @@ def test_a_damaged_model_is_not_used(whole):
 
 def test_a_missing_folder_is_refused(tmp_path, refused):
     assert "There is no" in refused("verify", tmp_path / "nothing")
+
+
+def test_a_url_is_refused(refused):
+    error = refused("verify", "s3://bucket/translated")
+    assert "'s3://bucket/translated' to this" in error

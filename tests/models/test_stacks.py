@@ -49,6 +49,15 @@ def test_equals_the_paper_in_numpy(options):
     np.testing.assert_allclose([numpy(x) for x in scores], weights, atol=1e-5)
 
 
+def test_a_switch_given_by_position_is_not_called_a_mask():
+    """Behind the last tensor of `call` comes `training`, which Keras wants by name."""
+    layer = encoder()
+    with pytest.raises(ValueError, match="should be passed as a keyword argument: True"):
+        layer(X, PADDING, None, True)
+    with pytest.raises(ValueError, match="`training` must be True, False or None. Received"):
+        layer(X, PADDING, None, PADDING)
+
+
 def test_a_causal_mask_and_a_window_restrict_it():
     layer = randomized(encoder(attention_window=2), X.shape)
     places = np.arange(S)

@@ -409,7 +409,7 @@ def test_the_page_asks_no_other_server_and_runs_only_its_own_script(port):
 
 def test_one_line_is_tried_and_what_is_missing_is_said(port, translator):
     translator.tokenizer = type("", (), {"encode": staticmethod(str.split)})
-    for q in ("a\nb", " ", ["a", "b"]):
+    for q in ("a\nb", " ", "\u200b", ["a", "b"]):
         status, _, content = ask(port, "/try", {**RIGHT, "q": q})
         assert (status, content["error"]) == (400, "`q` must be one line of text.")
     status, _, content = ask(port, "/try", {**RIGHT, "alternatives": 1})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -64,10 +65,12 @@ class Processes(Subject):
             ],
             cwd=BENCHMARKS,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
+            capture_output=True,
             text=True,
-            check=True,
         )
+        if done.returncode:  # Of several processes, the first error is the cause of the others.
+            why = re.search(r"\w+Error: .+", done.stderr)
+            raise RuntimeError(why[0] if why else done.stderr[-1000:])
         return json.loads(done.stdout.splitlines()[-1])
 
 
