@@ -10,8 +10,7 @@ from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.seeds import part_initializer, part_seed
-from keras_attention.ops.branches import sum_of_branches
-from keras_attention.ops.linear import linear
+from keras_attention.ops.operations import linear, sum_of_branches
 from keras_attention.ops.reference import matmul
 from keras_attention.ops.simplex import RandomSimplex, Simplex
 from keras_attention.spec.parts import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.ops.residual import dropout
+from keras_attention.ops.operations import dropout
 from keras_attention.utils.checks import check_number
 
 

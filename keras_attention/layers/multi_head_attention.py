@@ -17,10 +17,8 @@ from keras_attention.layers.masks import (
     nan_if_additive,
 )
 from keras_attention.layers.seeds import part_initializer
-from keras_attention.ops.attention import dot_product_attention
-from keras_attention.ops.linear import joined_linear, linear
+from keras_attention.ops.operations import dot_product_attention, joined_linear, linear, reshape
 from keras_attention.ops.reference import masked_softmax
-from keras_attention.ops.shapes import reshape
 from keras_attention.spec.parts import AttentionSpec, SpecError
 from keras_attention.utils.checks import (
     check_boolean,

@@ -1,16 +1,10 @@
 """New shapes without Keras' bookkeeping, which on PyTorch took a tenth of the time of a small update."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
 
-from keras_attention.ops.dispatch import operation
-
-
-@operation
-def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
-    """`keras.ops.reshape`."""
+from keras_attention.ops.operations import reshape
 
 
 def fold_leading_axes(inputs: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.ops.crossentropy import token_nll
+from keras_attention.ops.operations import token_nll
 from keras_attention.spec.parts import check_finite
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.sides import encode_side, end_of

@@ -7,7 +7,7 @@ from keras import ops
 from keras_attention import MultiHeadAttention
 from keras_attention.layers import attention_in_blocks
 from keras_attention.ops import windowed_attention as room
-from keras_attention.ops.attention import dot_product_attention
+from keras_attention.ops.operations import dot_product_attention
 from tests.gradients import gradients
 from tests.helpers import numpy
 
