@@ -12,16 +12,8 @@ from keras_attention.ops.windowed_attention import saves_by_blocks, windowed_att
 def may_save_by_blocks(projected: Sequence[Any], window: int, attention_mask: Any = None) -> Any:
     """Whether a window is so much shorter than the sequence that blocks save work.
 
-    An `attention_mask` that differs between queries is T x T in memory anyway, so it is not cut into
-    blocks.
-
-    Args:
-        projected: Queries `(B, T, N, K)`, keys `(B, S, N, K)` and values `(B, S, N, U)`.
-        window: Positions that are less than this far apart see each other.
-        attention_mask: The mask, or None.
-
-    Returns:
-        A bool, or a scalar bool tensor if the lengths are known only when the graph runs.
+    A scalar tensor if the lengths are known only when the graph runs. An `attention_mask` that differs
+    between queries is T x T in memory anyway, so it is not cut into blocks.
     """
     query, _, value = projected
     if len(query.shape) != 4:

@@ -216,11 +216,7 @@ class BranchedAttention(MultiHeadAttention):
 
 
 def check_split(branch_feed_forward: str | None, intermediate_dim: Any, num_heads: int) -> None:
-    """Refuse a network that cannot be cut into one for each branch.
-
-    Raises:
-        ValueError: The number of heads does not divide the width.
-    """
+    """Refuse a network that cannot be cut into one for each branch."""
     if branch_feed_forward == "split" and intermediate_dim % num_heads:
         raise ValueError(
             "With branch_feed_forward='split' each branch has a network of width intermediate_dim / "

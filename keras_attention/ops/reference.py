@@ -54,15 +54,7 @@ def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
 
 
 def lookup(table: Any, token_ids: Any) -> Any:
-    """Return the rows of a table.
-
-    Args:
-        table: Tensor or variable of shape `(V, D)`.
-        token_ids: Integers of any shape `(...)`; negative ones count from the end.
-
-    Returns:
-        Tensor of shape `(..., D)`.
-    """
+    """Return the rows (..., D) of a table (V, D) for ids of any shape; negative ones count from the end."""
     return ops.take(table, token_ids, axis=0)
 
 
@@ -119,29 +111,15 @@ def joined_linear(
 
 
 def tied_projection(inputs: Any, table: Any) -> Any:
-    """Return `inputs @ table^T`: the scores of every row of an embedding table.
-
-    Args:
-        inputs: Tensor of shape `(rows, D)`.
-        table: Tensor of shape `(V, D)`, of the same dtype.
-
-    Returns:
-        Tensor of shape `(rows, V)`.
-    """
+    """Return `inputs @ table^T` (rows, V): the scores of every row of an embedding table (V, D)."""
     return matmul(inputs, ops.transpose(table))
 
 
 def masked_softmax(scores: Any, mask: Any = None, axis: int | tuple[int, ...] = -1) -> Any:
     """Softmax over the allowed positions, in float32 or float64, returned in the dtype of `scores`.
 
-    Args:
-        scores: Attention scores, shape `(..., T, S)`.
-        mask: Boolean tensor broadcastable to `scores`; True = may attend.
-        axis: The axis, or axes, of the positions attended to.
-
-    Returns:
-        Weights of the shape of `scores`. Masked positions are exactly zero, so a row without any
-        allowed position is all zeros.
+    `mask` is broadcastable to `scores`, True = may attend. The weights of masked positions are exactly zero,
+    so a row without any allowed position is all zeros.
     """
     dtype = backend.standardize_dtype(scores.dtype)
     scores = at_least_float32(scores)
@@ -214,12 +192,7 @@ def attend_without_blind_rows(
     mask: Any,
     scale: float,
 ) -> Any:
-    """Return a fused attention kernel with the definition's rule for rows that may attend to nothing: zeros.
-
-    Args:
-        attend: `attend(query, key, value, mask, scale)`, the kernel; returns `(B, T, N, V)`.
-        query, key, value, mask, scale: As for `dot_product_attention`.
-    """
+    """Return what a fused kernel computes, but zeros for rows that may attend to nothing, as defined."""
     if mask is None:
         return attend(query, key, value, None, scale)
     mask = ops.reshape(mask, (1,) * (4 - len(mask.shape)) + tuple(ops.shape(mask)))
@@ -232,35 +205,16 @@ def attend_without_blind_rows(
 
 
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
-    """Return `inputs` with a share `rate` of its elements zero and the others divided by `1 - rate`.
-
-    Args:
-        inputs: Tensor of any shape.
-        rate: Dropout rate, 0 < rate < 1.
-        seed: A `keras.random.SeedGenerator`.
-
-    Returns:
-        Tensor of the shape and dtype of `inputs`.
-    """
+    """Return `inputs` with a share `rate` of its elements zero and the others divided by `1 - rate`."""
     return keras.random.dropout(inputs, rate, seed=seed)
 
 
 def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
-    """`LayerNorm(inputs + Dropout(update))` over the last axis; statistics in float32.
+    """`LayerNorm(inputs + Dropout(update))` over the last axis, with `seed`, a `SeedGenerator`.
 
-    Args:
-        inputs: Tensor of shape `(..., D)`.
-        update: Tensor of the same shape.
-        gamma: Gain of the normalisation, `(D,)`.
-        beta: Bias of the normalisation, `(D,)`.
-        epsilon: Added to the variance.
-        rate: Dropout rate, 0 <= rate < 1.
-        seed: A `keras.random.SeedGenerator`.
-
-    Returns:
-        Tensor of the shape and dtype of `inputs`.
+    Statistics are float32, gamma and beta (D,); with a rate of 0 nothing is dropped.
     """
     if rate > 0.0:
         update = dropout(update, rate, seed)
@@ -292,18 +246,8 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
 def global_norm(gradients: Sequence[Any]) -> Any:
     """Compute the L2 norm of all gradients together, as if they were one long vector.
 
-    Args:
-        gradients: Tensors of any shapes and float dtypes; on TensorFlow also `tf.IndexedSlices`.
-
-    Returns:
-        A scalar, float32, of float64 gradients float64; infinite or NaN if one of the numbers is, or
-        the norm is above the range.
-
-    Example:
-
-    >>> import numpy as np
-    >>> float(global_norm([np.array([3.0]), np.array([[0.0, 4.0]])]))
-    5.0
+    On TensorFlow they may be `tf.IndexedSlices`. The scalar is float32, of float64 gradients float64; it is
+    infinite or NaN if one of the numbers is, or the norm is above the range.
     """
     squares = [ops.sum(ops.square(at_least_float32(gradient))) for gradient in gradients]
     return ops.sqrt(functools.reduce(ops.add, squares))

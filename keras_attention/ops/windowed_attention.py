@@ -31,23 +31,11 @@ def windowed_attention(
     mask: Any = None,
     causal: bool = False,
 ) -> Any:
-    """Self-attention in which positions less than `window` apart see each other.
+    """Return self-attention in which positions less than `window` apart see each other, (B, T, N, V).
 
     The restricted self-attention of section 4 of the paper (Table 1, neighbourhood r = 2 window - 1).
-    Queries are cut into blocks, each of which attends to its own block and the two beside it.
-
-    Args:
-        query: Tensor of shape `(B, T, N, K)`.
-        key: Tensor of shape `(B, T, N, K)`.
-        value: Tensor of shape `(B, T, N, V)`.
-        attend: `attend(query, key, value, mask)`: attention with a mask that is broadcastable to
-            `(B, N, T, S)`, for sequences of the length of a block.
-        window: Positions that are less than this far apart see each other.
-        mask: Optional boolean `(B, T)` or `(1, T)`; False = nobody may attend to this position.
-        causal: Whether position t sees the positions up to t only.
-
-    Returns:
-        The outputs `(B, T, N, V)`.
+    Queries are cut into blocks, each of which attends to its own block and the two beside it, by
+    `attend(query, key, value, mask)`. To a position with False in `mask` (B, T), or (1, T), nobody attends.
     """
     batch, length = ops.shape(query)[:2]
     block = window_block(window)

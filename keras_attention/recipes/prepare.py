@@ -78,9 +78,7 @@ class Resolved:
     def of_settings(cls, settings: Mapping[str, Any], with_start: bool = False) -> "Resolved":
         """Resolve the settings of a run that this or another machine trained, for one device.
 
-        Args:
-            settings: The settings in its folder.
-            with_start: Whether the model that it started from is wanted, which must be there then.
+        `with_start` says whether the model that it started from is wanted, which must be there then.
         """
         names = {field.name for field in dataclasses.fields(TranslationConfig)}
         known = {name: value for name, value in settings.items() if name in names}
@@ -122,20 +120,12 @@ class Resolved:
         return {"dropout": config.bpe_dropout, "samples": config.bpe_samples, "seed": config.seed}
 
     def check(self, text: ParallelText) -> None:
-        """Refuse what no model can be made from, and sentences that fit into no batch; before any work.
-
-        Raises:
-            ValueError: Names the argument or the sentence, what is wrong with it, and the remedy.
-        """
+        """Refuse what no model can be made from, and sentences that fit into no batch; before any work."""
         self.check_model()
         self.check_room(text)
 
     def check_model(self) -> None:
-        """Refuse a configuration that no model can be made from, before any work.
-
-        Raises:
-            ValueError: Names the argument, and what is wrong with it.
-        """
+        """Refuse a configuration that no model can be made from, before any work."""
         config = self.config
         if self.start is None:
             preset_arguments(config.preset)

@@ -30,10 +30,6 @@ def log_probabilities(
     """log P(translation | source) of each pair: the sum over its tokens, end token included.
 
     Sources unlike those of the training are added to `unusual`.
-
-    Raises:
-        ValueError: If the lists differ in length.
-        NonFiniteModel: If a weight of the model is infinite or NaN.
     """
     if len(sources) != len(translations):
         raise ValueError(
@@ -59,15 +55,7 @@ def token_log_probabilities(
 ) -> list[np.ndarray]:
     """log P(token | source, tokens before it) of each token of each target: an array (T,) for each target.
 
-    Args:
-        model: A trained `Transformer`.
-        tokenizer: Its tokenizer.
-        sources: Token ids, as the encoder reads them: with the end token.
-        targets: Token ids of the translations, with the end token.
-        show_progress: Whether a progress line is shown.
-
-    Raises:
-        NonFiniteModel: If a weight of the model is infinite or NaN.
+    Sources and targets are token ids with the end token.
     """
     check_finite({weight.path: weight for weight in model.weights})
     results: list[np.ndarray] = [np.zeros(0)] * len(sources)

@@ -155,9 +155,6 @@ def check_labels(y_true: Any, y_pred: Any, pad_token_id: int = 0) -> tuple[Any, 
 
     Labels of padding become 0. The values of labels are checked in NumPy arrays only: a tensor may have
     none yet (see `label_weights`).
-
-    Raises:
-        ValueError: If shapes do not fit together, or a NumPy array holds a label outside the vocabulary.
     """
     given = y_true = check_numbers("y_true", y_true)
     y_pred = check_numbers("y_pred", y_pred)
