@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -82,18 +83,18 @@ class LocalWorker:
 
     def __init__(self, job: Job):
         self._job = job
-        self._work: Work | None = None
+
+    @functools.cached_property
+    def _work(self) -> Work:
+        return self._job()
 
     def start(self) -> None:
         """Load what the work needs."""
-        self._work = self._job()
+        _ = self._work
 
     def __call__(
         self, chunks: Iterable[tuple[Chunk, list[Any]]]
     ) -> Iterator[tuple[Chunk, str | bytes]]:
-        if self._work is None:
-            self.start()
-        assert self._work is not None
         for chunk, lines in chunks:
             yield chunk, self._work(lines, chunk)
 

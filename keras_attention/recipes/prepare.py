@@ -234,9 +234,10 @@ class Resolved:
         alignments: WordAlignments | None = None,
     ) -> tuple[TokenBatches, TokenBatches]:
         """Batches of the training and the validation set, from token stores in a folder, made if absent."""
+        texts = corpus.parts if self.config.mixture else {corpus.name: corpus.train}
         stores = {
             name: TokenStore.build(folder, text, tokenizer, **self.sampling)
-            for name, text in self._training_texts(corpus).items()
+            for name, text in texts.items()
         }
         validation = self._validation_batches(
             TokenStore.build(folder, corpus.validation, tokenizer)
@@ -250,10 +251,6 @@ class Resolved:
         if alignments is not None:  # Then there is no mixture.
             aligned = TokenAlignments.build(stores[corpus.name], alignments, tokenizer)
         return self._training_batches(stores, aligned), validation
-
-    def _training_texts(self, corpus: Corpus) -> dict[str, ParallelText]:
-        """Return the texts with stores of their own: the parts of a mixture, or one."""
-        return corpus.parts if self.config.mixture else {corpus.name: corpus.train}
 
     def found_batches(
         self, fingerprints: Mapping[str, Any], tokenizer: Tokenizer, folder: Path

@@ -36,14 +36,21 @@ def log_probabilities(
             f"Every source needs its translation. Received: {len(sources)} sources, "
             f"{len(translations)} translations"
         )
-    source_ids, target_ids = (
-        [[*ids, *end_of(tokenizer, side)] for ids in encode_side(tokenizer, texts, side)]
-        for side, texts in (("source", sources), ("target", translations))
-    )
+    source_ids, target_ids = ids_of_pairs(tokenizer, sources, translations)
     if unusual is not None:
         unusual.add(source_ids, tokenizer, unusual.longest)
     scores = token_log_probabilities(model, tokenizer, source_ids, target_ids, show_progress)
     return [float(row.sum()) for row in scores]
+
+
+def ids_of_pairs(
+    tokenizer: Any, sources: Sequence[str], translations: Sequence[str]
+) -> tuple[list[list[int]], ...]:
+    """Return the token ids of sources and of translations, each with its end token."""
+    return tuple(
+        [[*ids, *end_of(tokenizer, side)] for ids in encode_side(tokenizer, texts, side)]
+        for side, texts in (("source", sources), ("target", translations))
+    )
 
 
 def token_log_probabilities(
