@@ -221,6 +221,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         self, projected: Any, masks: GivenMasks, causal: bool, training: bool | None
     ) -> Any:
         """Attend within the window, block by block, which is faster for long sequences."""
+        query, key, value = projected
         query_mask, value_mask, key_mask, attention_mask = masks
 
         def attend(query: Any, key: Any, value: Any, mask: Any) -> Any:
@@ -228,7 +229,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
 
         own = None if attention_mask is None else attention_mask[:, 0]
         seen = merge_masks(value_mask, key_mask, own)
-        outputs = windowed_attention(*projected, attend, self._sliding_window, seen, causal)
+        outputs = windowed_attention(query, key, value, attend, self._sliding_window, seen, causal)
         if query_mask is None:
             return outputs
         is_query = ops.cast(query_mask, "bool")[:, :, None, None]

@@ -111,8 +111,10 @@ def _scores(
 ) -> list[float]:
     """Return the score of each reference, as the search would give it."""
     model, tokenizer = translator.model, translator.tokenizer
-    ids = ids_of_pairs(tokenizer, sources, references)
-    rows = token_log_probabilities(model, tokenizer, *ids, translator.show_progress)
+    source_ids, target_ids = ids_of_pairs(tokenizer, sources, references)
+    rows = token_log_probabilities(
+        model, tokenizer, source_ids, target_ids, translator.show_progress
+    )
     alpha = translator.length_penalty
     return [float(row.sum() / penalty(len(row), alpha, np)) for row in rows]
 

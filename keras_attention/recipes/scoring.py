@@ -45,12 +45,13 @@ def log_probabilities(
 
 def ids_of_pairs(
     tokenizer: Any, sources: Sequence[str], translations: Sequence[str]
-) -> tuple[list[list[int]], ...]:
+) -> tuple[list[list[int]], list[list[int]]]:
     """Return the token ids of sources and of translations, each with its end token."""
-    return tuple(
+    source_ids, target_ids = (
         [[*ids, *end_of(tokenizer, side)] for ids in encode_side(tokenizer, texts, side)]
         for side, texts in (("source", sources), ("target", translations))
     )
+    return source_ids, target_ids
 
 
 def token_log_probabilities(
