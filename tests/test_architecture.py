@@ -208,6 +208,7 @@ CALLED_ON_IMPORT = {
     "np.dtype",
     "np.float32",
     "np.float32(1e-30).view",
+    "operation",
     "range",
     "re.compile",
     "sorted",

@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
-from keras_attention.ops.attention import dot_product_attention
+from keras_attention.ops.operations import dot_product_attention
 from keras_attention.ops.windowed_attention import windowed_attention
 
 ATTENTIONS = ("self_attention", "restricted_self_attention")

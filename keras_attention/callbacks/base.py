@@ -96,11 +96,7 @@ def logged_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
 
 
 def checked_callbacks(callbacks: Iterable[Any]) -> list[keras.callbacks.Callback]:
-    """Return callbacks that a user gives to a run, as a list.
-
-    Raises:
-        ValueError: If one is not a Keras callback, or a training with it could not be resumed.
-    """
+    """Return callbacks that a user gives to a run; refuse one with which a training could not be resumed."""
     found = list(check_iterable("callbacks", callbacks))
     for callback in found:
         if not isinstance(callback, keras.callbacks.Callback):

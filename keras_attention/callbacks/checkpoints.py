@@ -168,14 +168,9 @@ class Checkpoints(RunCallback):
     def rewind(self, is_outdated: Callable[[dict[str, Any]], bool]) -> bool:
         """Delete the newest checkpoints, back to the last intact one that is not outdated.
 
-        Args:
-            is_outdated: A function of a checkpoint's manifest: whether training must not continue from it.
-
-        Returns:
-            Whether there was anything to delete. Only the process that writes deletes.
-
-        Raises:
-            ValueError: If all intact checkpoints are outdated. None is deleted then.
+        `is_outdated` says of a manifest whether training must not continue from it. Returns whether there was
+        anything to delete. Only the process that writes deletes. If all intact checkpoints are outdated, a
+        ValueError says so, and none is deleted.
         """
         outdated, paths = [], self.paths if self.write else []
         for path in reversed(paths):

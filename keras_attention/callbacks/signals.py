@@ -92,10 +92,7 @@ class StopTogether(RunCallback):
     """Stops all processes when one of them stops: a process that continued would wait for ever.
 
     The processes ask each other before each update and at the end of each epoch. Put this callback last,
-    so that it sees what the other callbacks decide.
-
-    Args:
-        signals: The `StopOnSignal(at_once=False)` of this process. A signal to one process stops all.
+    so that it sees what the other callbacks decide. `signals` are this process's, with `at_once=False`.
     """
 
     def __init__(self, signals: StopOnSignal):

@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.ops.compile import compile_for_inference
-from keras_attention.ops.crossentropy import token_nll
+from keras_attention.ops.operations import token_nll
 from keras_attention.utils.checks import check_callable, check_has, check_iterable
 
 

@@ -44,9 +44,6 @@ OPTIONAL = {
 def checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that are known by name; raise a ValueError if one of them is wrong.
 
-    Args:
-        arguments: Arguments by name, such as a constructor's `locals()`; others are left out.
-
     >>> checked({"self": 3, "num_heads": 8, "key_dim": None, "dropout": 0})
     {'num_heads': 8, 'key_dim': None, 'dropout': 0.0}
     """

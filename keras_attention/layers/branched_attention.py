@@ -10,8 +10,7 @@ from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.seeds import part_initializer, part_seed
-from keras_attention.ops.branches import sum_of_branches
-from keras_attention.ops.linear import linear
+from keras_attention.ops.operations import linear, sum_of_branches
 from keras_attention.ops.reference import matmul
 from keras_attention.ops.simplex import RandomSimplex, Simplex
 from keras_attention.spec.parts import (
@@ -217,11 +216,7 @@ class BranchedAttention(MultiHeadAttention):
 
 
 def check_split(branch_feed_forward: str | None, intermediate_dim: Any, num_heads: int) -> None:
-    """Refuse a network that cannot be cut into one for each branch.
-
-    Raises:
-        ValueError: The number of heads does not divide the width.
-    """
+    """Refuse a network that cannot be cut into one for each branch."""
     if branch_feed_forward == "split" and intermediate_dim % num_heads:
         raise ValueError(
             "With branch_feed_forward='split' each branch has a network of width intermediate_dim / "

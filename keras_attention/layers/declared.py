@@ -12,11 +12,7 @@ from keras_attention.spec.parts import ACTIVATIONS, DenseSpec, NormSpec, SpecErr
 
 
 def declared(owner: keras.layers.Layer, layer: Any) -> Any:
-    """Return the spec of a layer that `owner` uses; errors name both.
-
-    Raises:
-        SpecError: If the layer has no `spec()`, or a spec cannot describe it.
-    """
+    """Return the spec of a layer that `owner` uses; a SpecError names both."""
     if not hasattr(layer, "spec"):
         raise SpecError(
             f"{owner.name}: {layer.name!r} is a {type(layer).__name__}, which has no `spec()` that "

@@ -9,7 +9,7 @@ from keras_attention.layers.declared import activation_name, check_declares_itse
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.seeds import part_initializer
-from keras_attention.ops.linear import linear
+from keras_attention.ops.operations import linear
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import FeedForwardSpec
 

@@ -11,15 +11,7 @@ from keras_attention.utils.checks import check_numbers, static_shape
 
 
 def padding_mask(token_ids: Any, pad_token_id: int = 0) -> Any:
-    """Return True where `token_ids` `(B, S)` is a real token.
-
-    Example:
-
-    >>> import numpy as np
-    >>> from keras import ops
-    >>> ops.convert_to_numpy(padding_mask(np.array([[7, 1, 0]]))).tolist()
-    [[True, True, False]]
-    """
+    """Return True where `token_ids` `(B, S)` is a real token."""
     token_ids = ops.convert_to_tensor(token_ids)
     return ops.not_equal(token_ids, ops.cast(pad_token_id, token_ids.dtype))
 
@@ -29,12 +21,6 @@ def causal_mask(target_length: Any, source_length: Any, start_index: Any = 0) ->
 
     Section 3.2.3 of the paper. `start_index` is the position of the first query: 0 in training, the
     position being decoded in decoding.
-
-    Example:
-
-    >>> from keras import ops
-    >>> ops.convert_to_numpy(causal_mask(2, 3)).astype(int).tolist()
-    [[[1, 0, 0], [1, 1, 0]]]
     """
     rows = ops.add(ops.arange(target_length, dtype="int32"), ops.cast(start_index, "int32"))
     columns = ops.arange(source_length, dtype="int32")
@@ -56,19 +42,9 @@ def check_mask(name: str, mask: Any, axes: str, sizes: Mapping[str, int | None])
     """Return a mask, of a list an array; refuse one that does not fit, and additive masks.
 
     The 0 of an additive mask means "may attend", a boolean mask's 0 means the opposite. Only the values of
-    NumPy arrays and lists are looked at. A tensor may have no values yet: see `nan_if_additive`.
-
-    Args:
-        name: Name of the call argument.
-        mask: What was given.
-        axes: A letter for each axis, to which it must broadcast; `"BNTS"` also stands for (B, T, S). ""
-            for any.
-        sizes: The sizes of letters, where they are known.
-
-    Raises:
-        ValueError: If the mask is none. The message says how to make it boolean, or which shape it must have.
-
-    Example:
+    NumPy arrays and lists are looked at. A tensor may have no values yet: see `nan_if_additive`. The mask
+    must broadcast to `axes`, whose letters may have known `sizes`; `"BNTS"` also stands for (B, T, S), and ""
+    for any axes.
 
     >>> check_mask("attention_mask", [[0.0, -1e9]], "BNTS", {})
     Traceback (most recent call last):
@@ -115,17 +91,6 @@ def ring_mask(size: Any, window: Any, position: Any) -> Any:
     """Return the `(1, 1, L)` mask of the newest position in a ring buffer of L slots.
 
     Position p is stored in slot `p % L`. It sees itself and the `window - 1` positions before it.
-
-    Args:
-        size: Number of slots L.
-        window: Number of positions that a position sees, its own included.
-        position: The newest position.
-
-    Example:
-
-    >>> from keras import ops
-    >>> ops.convert_to_numpy(ring_mask(4, 3, 5)).astype(int).tolist()
-    [[[1, 1, 0, 1]]]
     """
     position = ops.cast(position, "int32")
     behind = ops.mod(ops.subtract(position, ops.arange(size, dtype="int32")), size)
@@ -169,14 +134,8 @@ def combined_mask(
 ) -> Any:
     """Merge all masks of an attention layer into one `(B, T, S)`, or None if nothing is masked.
 
-    Args:
-        target_length, source_length: T and S, integers or scalar tensors.
-        given: The masks that the layer is called with.
-        is_causal: Whether to apply `causal_mask`.
-        window: Width of `window_mask`; None for no window.
-        start_index: Position of the first query.
-        is_ring: Whether there is one query and the keys are in a ring buffer. `ring_mask` then
-            replaces the causal mask and the window.
+    `start_index` is the position of the first query. With `is_ring` there is one query and the keys are in a
+    ring buffer: `ring_mask` replaces the causal mask and the window.
     """
     lengths = target_length, source_length
     if is_ring:

@@ -6,7 +6,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.attention_in_blocks import attend_in_blocks, may_save_by_blocks
 from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import (
@@ -17,10 +16,9 @@ from keras_attention.layers.masks import (
     nan_if_additive,
 )
 from keras_attention.layers.seeds import part_initializer
-from keras_attention.ops.attention import dot_product_attention
-from keras_attention.ops.linear import joined_linear, linear
+from keras_attention.ops.operations import dot_product_attention, joined_linear, linear, reshape
 from keras_attention.ops.reference import masked_softmax
-from keras_attention.ops.shapes import reshape
+from keras_attention.ops.windowed_attention import may_save_by_blocks, windowed_attention
 from keras_attention.spec.parts import AttentionSpec, SpecError
 from keras_attention.utils.checks import (
     check_boolean,
@@ -224,11 +222,18 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
     ) -> Any:
         """Attend within the window, block by block, which is faster for long sequences."""
         query, key, value = projected
+        query_mask, value_mask, key_mask, attention_mask = masks
 
         def attend(query: Any, key: Any, value: Any, mask: Any) -> Any:
             return self._compute_attention(query, key, value, mask, training)[0]
 
-        return attend_in_blocks(query, key, value, attend, self._sliding_window, masks, causal)
+        own = None if attention_mask is None else attention_mask[:, 0]
+        seen = merge_masks(value_mask, key_mask, own)
+        outputs = windowed_attention(query, key, value, attend, self._sliding_window, seen, causal)
+        if query_mask is None:
+            return outputs
+        is_query = ops.cast(query_mask, "bool")[:, :, None, None]
+        return ops.where(is_query, outputs, ops.zeros((), outputs.dtype))
 
     def _weighted_heads(self, outputs: Any, head_mask: Any) -> Any:
         """Return the heads' outputs `(B, T, N, U)` times a weight of each head."""

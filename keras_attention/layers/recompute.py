@@ -11,32 +11,16 @@ from keras_attention.ops.replay import replaying
 
 
 def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -> Any:
-    """Return `layer(*inputs, **arguments)`, but keep only the inputs for the backward pass.
+    """Return `layer(*inputs, **arguments)`, one tensor, but keep only the inputs for the backward pass.
 
     The backward pass calls the layer a second time to get its intermediate results: less memory, more
     time. Values and gradients are those of a plain call, dropout included: both calls draw from the same
-    seeds, which advance once. `keras.RematScope` alone, in Keras 3.15, advances them twice: with dropout
-    its first update failed on PyTorch, and on JAX with mixed precision.
+    `SeedGenerator`s, the layer's and its sub-layers', which advance once. `keras.RematScope` alone, in
+    Keras 3.15, advances them twice: with dropout its first update failed on PyTorch, and on JAX with mixed
+    precision.
 
-    Args:
-        layer: A built layer. Everything random in it must draw from `keras.random.SeedGenerator`s that
-            belong to it or to its sub-layers, as in `keras.layers.Dropout`.
-        *inputs: Tensors that gradients flow to.
-        **arguments: All other call arguments. Pass `training` explicitly: the second call runs outside
-            the model's call, which would set it. Tensors here, such as masks, get no gradients.
-
-    Returns:
-        The layer's output, one tensor.
-
-    Example:
-
-    >>> import numpy as np
-    >>> layer = keras.layers.Dropout(0.5, seed=1)
-    >>> x = np.ones((2, 3), "float32")
-    >>> tuple(recomputed_call(layer, ops.convert_to_tensor(x), training=True).shape)
-    (2, 3)
-    >>> ops.convert_to_numpy(layer.seed_generator.state).tolist()
-    [1, 1]
+    Pass `training` explicitly: the second call runs outside the model's call, which would set it. Tensors in
+    `arguments`, such as masks, get no gradients.
     """
     generators = _seed_generators(layer)
     # Copies: the variables advance while the second call still needs the old states.

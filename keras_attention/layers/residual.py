@@ -9,8 +9,8 @@ from keras_attention.layers.arguments import checked
 from keras_attention.layers.declared import check_declares_itself, norm_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
+from keras_attention.ops.operations import dropout_add_norm
 from keras_attention.ops.reference import is_float64, layer_norm
-from keras_attention.ops.residual import dropout_add_norm
 from keras_attention.spec.parts import NormSpec
 
 

@@ -9,13 +9,7 @@ from typing import Any
 
 
 def part_seed(seed: int | None, part: str) -> int | None:
-    """Return the seed of a part, a pure function of `seed` and `part`; None stays None.
-
-    Example:
-
-    >>> part_seed(1, "query") == part_seed(1, "query") != part_seed(1, "key")
-    True
-    """
+    """Return the seed of a part, a pure function of `seed` and `part`; None stays None."""
     if seed is None:
         return None
     return zlib.crc32(f"{seed}/{part}".encode()) & 0x7FFFFFFF  # Fits a signed 32-bit integer.

@@ -13,19 +13,11 @@ from keras_attention.ops.dispatch import backend_choice
 
 
 def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
-    """Return a `train_step` of Keras that forms the gradient of a batch in slices.
+    """Return what Keras expects of `train_step`, with the gradient of a batch formed in so many slices.
 
     Slice a holds the rows a, a + steps, a + 2 steps, ...: on JAX, where the rows lie spread over the
-    devices, so do those of each slice.
-
-    Args:
-        model: A compiled model. Its loss has `token_sum` and `token_count`, see
-            `keras_attention.LabelSmoothedCrossentropy`; losses of layers are not supported.
-        steps: Number of slices; it divides the rows (of each replica).
-        *args: What Keras hands to `train_step` on the backend that runs.
-
-    Returns:
-        What Keras expects of `train_step` there.
+    devices, so do those of each slice. The model's loss has `token_sum` and `token_count`, see
+    `keras_attention.LabelSmoothedCrossentropy`; losses of layers are not supported.
     """
     step = backend_choice("Gradient accumulation", tensorflow=_tensorflow, jax=_jax, torch=_torch)
     return step(model, steps, *args)

@@ -26,21 +26,14 @@ class AttentionDetails(NamedTuple):
 
 
 def value_norms(layer: Any, inputs: Any) -> Any:
-    r"""Return the norm of what each head makes of each position, before it is weighted.
+    """Return the norm of what each head makes of each position before it is weighted, (B, N, S); or None.
 
     The output of attention is a sum over heads and positions of weight times `f(x) = (x W_V + b_V) W_O`, with
     the head's part of both matrices. So the weight times the norm of `f(x)` is the length of the vector that
-    a position contributes.
+    a position contributes. None of a layer that is no plain multi-head attention.
 
     Reference: Kobayashi et al. 2020, [Attention is Not Only a Weight: Analyzing Transformers with Vector
     Norms](https://arxiv.org/abs/2004.10102), equations 3 to 5.
-
-    Args:
-        layer: A `MultiHeadAttention`.
-        inputs: What it reads as `value`, `(B, S, D)`.
-
-    Returns:
-        Norms `(B, N, S)`, float32; None if the layer is no plain multi-head attention.
     """
     # A subclass, a gate or a quantized kernel computes something else.
     if type(layer) is not MultiHeadAttention or getattr(layer, "_use_gate", False):

@@ -23,15 +23,7 @@ DECODING_METHODS = (
 
 
 def declared_transformer(model: Any, defining_class: type) -> TransformerSpec:
-    """Return the spec of a model; see `Transformer.spec`.
-
-    Args:
-        model: The model.
-        defining_class: The class whose decoding a spec describes: `Transformer`.
-
-    Raises:
-        SpecError: If a spec cannot describe the model. The message names the part.
-    """
+    """Return the spec of a model, as `Transformer.spec` does; `defining_class` is `Transformer`."""
     for name in DECODING_METHODS:
         changed = getattr(type(model), name) is not getattr(defining_class, name)
         if changed and "spec" not in vars(type(model)):

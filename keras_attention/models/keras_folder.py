@@ -16,19 +16,11 @@ from keras_attention.spec import SpecError, TransformerSpec
 def write_keras_folder(
     folder: Path, spec: TransformerSpec, options: Mapping[str, Any], in_float16: bool = False
 ) -> dict[str, str]:
-    """Write `config.json`, `metadata.json` and `model.weights.h5`, which `keras.saving.load_model` reads.
+    """Write a spec of float32 arrays as the files that `keras.saving.load_model` reads.
 
-    Args:
-        folder: An empty folder.
-        spec: The model, with float32 arrays as weights.
-        options: Arguments of `Transformer` that are not in the spec.
-        in_float16: Whether matrices are stored in float16, which has to hold their values exactly.
-
-    Returns:
-        For each weight's path in the spec, its name in the HDF5 file.
-
-    Raises:
-        SpecError: If a weight is not found in the HDF5 file. The message names it.
+    `options` are arguments of `Transformer` that are not in the spec. Matrices may be stored in float16,
+    which has to hold their values exactly. Returns for each weight's path in the spec its name in the HDF5
+    file.
     """
     # Variables have their own precision, computation that of the spec.
     dtype = spec.dtype if spec.dtype in ("float32", "float64") else f"mixed_{spec.dtype}"

@@ -200,11 +200,7 @@ def check_cache(blocks: list[Any], cache: Any, rows: Any, start_index: Any) -> N
 
 
 def _check_has_float64(policy: Any) -> None:
-    """Refuse float64 on JAX unless it is switched on there: JAX would compute in float32.
-
-    Raises:
-        ValueError: The message says how to switch it on.
-    """
+    """Refuse float64 on JAX unless it is switched on there: JAX would compute in float32."""
     if policy.compute_dtype != "float64" or backend_choice("float64", jax=False, default=True):
         return
     import jax
@@ -218,16 +214,7 @@ def _check_has_float64(policy: Any) -> None:
 
 
 def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> None:
-    """Check the arguments of a `Transformer`, and give pairs and ids one form.
-
-    Args:
-        config: The arguments of a `Transformer`.
-        others: Names of arguments that are passed on to `keras.Model`.
-
-    Raises:
-        ValueError: If an argument is unknown or out of range.
-        ForkedProcess: If the process was forked after another model had been made.
-    """
+    """Check the arguments of a `Transformer`, and those for `keras.Model`; give pairs and ids one form."""
     check_process()
     for name in others:
         if name not in KERAS_ARGUMENTS:

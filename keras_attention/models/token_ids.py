@@ -24,24 +24,8 @@ def check_token_ids(
     with one axis, which are sample weights, and tensors: they may have no values yet, and reading them
     would make the device wait. In a tensor, an id outside the vocabulary gives NaN.
 
-    Args:
-        data: What a model was given.
-        vocabulary_size: Number of tokens V of the model; or by `INPUT_NAMES`, if source and target have their
-            own. What has no such name, as labels have none, is checked against the target's.
-        max_length: Number of learned positions, or None for no limit.
-
-    Raises:
-        ValueError: If an id is outside the vocabulary, or a sequence is longer than `max_length`.
-
-    Example:
-
-    >>> check_token_ids({"encoder_token_ids": np.array([[5, 1]])}, vocabulary_size=6)
-    >>> check_token_ids({"encoder_token_ids": np.array([[6, 1]])}, vocabulary_size=6)
-    Traceback (most recent call last):
-    ValueError: 'encoder_token_ids' holds ids outside the model's vocabulary of 6 tokens ...
-    >>> check_token_ids([np.array([[5, 1, 0]])], vocabulary_size=6, max_length=2)
-    Traceback (most recent call last):
-    ValueError: The model has learned positions for 2 tokens. Received: a sequence of 3 tokens...
+    The size is one number, or one for each of `INPUT_NAMES`; what has no such name, as labels have none, is
+    checked against the target's. `max_length` is the number of learned positions.
     """
     if not isinstance(vocabulary_size, Mapping):
         vocabulary_size = dict.fromkeys(INPUT_NAMES, vocabulary_size)
@@ -127,16 +111,7 @@ def _check_length(length: int, max_length: int | None) -> None:
 def check_inputs(
     inputs: Any, vocabulary_size: int | Mapping[str, int], max_length: int | None = None
 ) -> None:
-    """Check the inputs of a `Transformer`: a dict of source and target ids.
-
-    Args:
-        inputs: What the model was called with.
-        vocabulary_size: Number of tokens V of the model, or by name; see `check_token_ids`.
-        max_length: Number of learned positions, or None for no limit.
-
-    Raises:
-        ValueError: If the inputs are not such a dict, or `check_token_ids` refuses the ids.
-    """
+    """Refuse inputs of a `Transformer` that are no dict of source and target ids; see `check_token_ids`."""
     if not isinstance(inputs, dict) or any(name not in inputs for name in INPUT_NAMES):
         received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
         raise ValueError(

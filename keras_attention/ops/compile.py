@@ -18,34 +18,10 @@ def compile_for_inference(
 ) -> Callable[..., Any]:
     """Return `function`, compiled once for every combination of input shapes.
 
-    TensorFlow runs it as a `tf.function`, JAX as a `jax.jit` of the function and the weights,
-    PyTorch eagerly without gradients. The weights are read anew at each call and are never
-    constants of the compiled program: a model that was trained on computes with its new weights.
-
-    Args:
-        function: Pure function of arrays (and pytrees of arrays) that calls `model` for inference;
-            its result is a pytree of tensors. Python values that it closes over are constants.
-        model: The model or layer whose weights the function uses, already built.
-        any_shape: Whether `function` can do without static shapes. TensorFlow then compiles it once
-            for all of them.
-
-    Returns:
-        A function of the same arguments. It takes NumPy arrays or tensors.
-
-    Raises:
-        ValueError: `model` has no weights yet.
-
-    Example:
-
-    >>> import numpy as np
-    >>> layer = keras.layers.Dense(1, kernel_initializer="ones")
-    >>> layer.build((None, 3))
-    >>> total = compile_for_inference(lambda x: keras.ops.sum(layer(x)), layer)
-    >>> float(total(np.ones((2, 3), "float32")))
-    6.0
-    >>> _ = layer.kernel.assign(np.full((3, 1), 2.0))
-    >>> float(total(np.ones((2, 3), "float32")))
-    12.0
+    `function` calls the built `model` on arrays, and pytrees of them, for inference. TensorFlow runs it as a
+    `tf.function`, JAX as a `jax.jit` of the function and the weights, PyTorch eagerly without gradients. The
+    weights are read anew at each call: a model that was trained on computes with its new weights. If
+    `function` can do without static shapes, TensorFlow compiles it once for `any_shape`.
     """
     if not model.built:
         raise ValueError(

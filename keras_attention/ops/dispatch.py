@@ -3,7 +3,7 @@
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 
@@ -11,23 +11,16 @@ from keras_attention.ops.reference import DEFINITIONS, is_float64
 
 # The backends that have fast forms, each in a module of that name in `keras_attention.ops.backends`.
 BACKENDS = ("jax", "tensorflow", "torch")
+Operation = TypeVar("Operation", bound=Callable[..., Any])
 
 
-def operation(signature: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate the signature and docstring of an operation; gives the function that computes it.
+def operation(definition: Operation) -> Operation:
+    """Return the running backend's kernel of a definition's name if it has one, else the definition.
 
-    That is the running backend's kernel of the same name if it has one, else the definition. A kernel
-    knows by itself which inputs it is good for, and calls the definition for the others. No kernel gets
-    float64: kernels form sums in float32, and whoever asks for float64 wants its digits.
-
-    Args:
-        signature: A function without a body, named as in `DEFINITIONS`.
-
-    Raises:
-        KeyError: There is no definition of that name.
+    A kernel knows by itself which inputs it is good for, and calls the definition for the others. No kernel
+    gets float64: kernels form sums in float32, and whoever asks for float64 wants its digits.
     """
-    name = signature.__name__
-    definition, kernel = DEFINITIONS[name], kernels().get(name)
+    kernel = kernels().get(definition.__name__)
     if kernel is None:
         return definition
 
@@ -36,7 +29,7 @@ def operation(signature: Callable[..., Any]) -> Callable[..., Any]:
         chosen = definition if is_float64(tensor) else kernel
         return chosen(first, *args, **kwargs)
 
-    return functools.update_wrapper(compute, kernel)
+    return functools.update_wrapper(compute, definition)  # type: ignore[return-value]
 
 
 @functools.cache
@@ -51,17 +44,7 @@ def kernels() -> dict[str, Callable[..., Any]]:
 
 
 def check_names(kernels: dict[str, Callable[..., Any]], backend: str) -> None:
-    """Refuse kernels without a definition: a misspelt one would never run.
-
-    Raises:
-        ValueError: With the names that no definition has.
-
-    Example:
-
-    >>> check_names({"liner": None}, "torch")
-    Traceback (most recent call last):
-    ValueError: Kernels of torch without a definition: liner. There are definitions of ...
-    """
+    """Refuse kernels without a definition: a misspelt one would never run."""
     unknown = sorted(kernels.keys() - DEFINITIONS.keys())
     if unknown:
         raise ValueError(
@@ -73,14 +56,7 @@ def check_names(kernels: dict[str, Callable[..., Any]], backend: str) -> None:
 def backend_choice(purpose: str, **choices: Any) -> Any:
     """Return the choice for the running backend, for what is no operation: a training step, an optimizer.
 
-    Args:
-        purpose: What is chosen, for the error: "Gradient accumulation".
-        **choices: One value for each backend that has it; `default` serves all the others.
-
-    Raises:
-        ValueError: There is none for this backend, and no `default`.
-
-    Example:
+    `choices` has a value for each backend, or a `default` for the others; `purpose` is for the error.
 
     >>> backend_choice("An example", default="the same for all")
     'the same for all'

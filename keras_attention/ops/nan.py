@@ -10,13 +10,6 @@ def one_or_nan(condition: Any, dtype: str = "float32") -> Any:
 
     It is computed: NaN as a constant would be found in every healthy program by tools that search for it,
     such as `tf.debugging.enable_check_numerics`.
-
-    Args:
-        condition: Boolean tensor.
-        dtype: Dtype of the result. Defaults to `"float32"`.
-
-    >>> [float(number) for number in one_or_nan([True, False])]
-    [1.0, nan]
     """
     one = ops.cast(condition, dtype)
     return ops.divide(one, one)

@@ -8,26 +8,13 @@ from keras import ops
 def linear_recurrence(decay: Any, inputs: Any) -> Any:
     """Return `c_t = decay_t c_(t-1) + inputs_t` for all t, with `c_0 = 0`, by an associative scan.
 
-    In step k of log2(T), each position takes over the sum of the 2^k positions before it (Hillis and Steele
-    1986). Decays from 0 to 1 can only shrink what they multiply, so nothing overflows. Neither forward nor
-    backward keeps more than the two arguments: the gradient is the same recurrence, backwards.
+    All are (B, T, D). In step k of log2(T), each position takes over the sum of the 2^k positions before it
+    (Hillis and Steele 1986). Decays are from 0 to 1 and can only shrink what they multiply, so nothing
+    overflows. Neither forward nor backward keeps more than the two arguments: the gradient is the same
+    recurrence, backwards.
 
     `keras.ops.associative_scan` is not used: in Keras 3.15 it makes float32 of float64 on PyTorch, and on
     TensorFlow it needs to know T when a graph is traced.
-
-    Args:
-        decay: Tensor of shape `(B, T, D)`, of numbers from 0 to 1.
-        inputs: Tensor of the same shape and dtype, float32 or float64.
-
-    Returns:
-        Tensor of that shape and dtype.
-
-    Example:
-
-    >>> import numpy as np
-    >>> decay, inputs = np.full((1, 3, 1), 0.5, "float32"), np.ones((1, 3, 1), "float32")
-    >>> ops.convert_to_numpy(linear_recurrence(decay, inputs))[0, :, 0].tolist()
-    [1.0, 1.5, 1.75]
     """
     return _recurrence(ops.convert_to_tensor(decay), ops.convert_to_tensor(inputs))
 

@@ -49,19 +49,33 @@ def layer_norm(inputs: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 
 
 def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
-    """Return the definition of `keras_attention.ops.shapes.reshape`."""
+    """`keras.ops.reshape`; kernels leave out its bookkeeping."""
     return ops.reshape(tensor, shape)
 
 
 def lookup(table: Any, token_ids: Any) -> Any:
-    """Return the definition of `keras_attention.ops.lookup.lookup`."""
+    """Return the rows (..., D) of a table (V, D) for ids of any shape; negative ones count from the end."""
     return ops.take(table, token_ids, axis=0)
 
 
 def linear(
     inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
 ) -> Any:
-    """Return the definition of `keras_attention.ops.linear.linear`."""
+    """Return `inputs @ kernel + bias` over the last axis, or the last axes.
+
+    All other axes are folded into one first: a product of rank 2 with rank 2 is the form for which
+    every backend calls its fastest GEMM, forward and backward.
+
+    Args:
+        inputs: Tensor of shape `(..., D)`; `(..., N, V)` for two input axes.
+        kernel: Tensor of shape `(D, F)`; `(D, N, K)` makes heads, `(N, V, D)` joins them.
+        bias: Optional tensor of the shape of the kernel's output axes, such as `(F,)`.
+        relu: Whether numbers below zero become zero.
+        input_axes: How many of the kernel's first axes are those of the inputs.
+
+    Returns:
+        Tensor of shape `(..., F)`: the kernel's other axes in place of those it took.
+    """
     leading, output_axes = ops.shape(inputs)[:-input_axes], kernel.shape[input_axes:]
     rows = math.prod(kernel.shape[:input_axes])
     # A product of rank 2 with rank 2 is the form for which backends call their fastest GEMM.
@@ -75,7 +89,16 @@ def linear(
 def joined_linear(
     inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None
 ) -> list[Any]:
-    """Return the definition of `keras_attention.ops.linear.joined_linear`."""
+    """`linear(inputs, kernel, bias)` for several kernels, in one product where that is faster.
+
+    Args:
+        inputs: Tensor of shape `(..., D)`.
+        kernels: Tensors of shape `(D, N, K)`, with an N in common; of one dtype.
+        biases: Optional tensors of shape `(N, K)`, one for each kernel.
+
+    Returns:
+        A list of tensors of shape `(..., N, K)`.
+    """
     matrices = [ops.reshape(kernel, (kernel.shape[0], -1)) for kernel in kernels]
     bias = None if biases is None else ops.concatenate([ops.reshape(b, (-1,)) for b in biases])
     outputs = linear(inputs, ops.concatenate(matrices, axis=-1), bias)
@@ -88,21 +111,15 @@ def joined_linear(
 
 
 def tied_projection(inputs: Any, table: Any) -> Any:
-    """Return the definition of `keras_attention.ops.linear.tied_projection`."""
+    """Return `inputs @ table^T` (rows, V): the scores of every row of an embedding table (V, D)."""
     return matmul(inputs, ops.transpose(table))
 
 
 def masked_softmax(scores: Any, mask: Any = None, axis: int | tuple[int, ...] = -1) -> Any:
     """Softmax over the allowed positions, in float32 or float64, returned in the dtype of `scores`.
 
-    Args:
-        scores: Attention scores, shape `(..., T, S)`.
-        mask: Boolean tensor broadcastable to `scores`; True = may attend.
-        axis: The axis, or axes, of the positions attended to.
-
-    Returns:
-        Weights of the shape of `scores`. Masked positions are exactly zero, so a row without any
-        allowed position is all zeros.
+    `mask` is broadcastable to `scores`, True = may attend. The weights of masked positions are exactly zero,
+    so a row without any allowed position is all zeros.
     """
     dtype = backend.standardize_dtype(scores.dtype)
     scores = at_least_float32(scores)
@@ -126,7 +143,29 @@ def dot_product_attention(
     dropout: Callable[[Any], Any] | None = None,
     flash: bool | None = False,
 ) -> tuple[Any, Any]:
-    """Return the definition of `keras_attention.ops.attention.dot_product_attention`."""
+    """Compute `softmax(scale * Q K^T) V` for every head (equation 1 of the paper).
+
+    Args:
+        query: Tensor of shape `(B, T, N, K)`.
+        key: Tensor of shape `(B, S, N, K)`.
+        value: Tensor of shape `(B, S, N, V)`.
+        mask: Boolean tensor broadcastable to `(B, N, T, S)`; True = may attend. A row that may attend
+            to nothing gives zeros.
+        scale: Factor of the products, `K ** -0.5` in the paper.
+        dropout: Applied to the weights before they meet the values.
+        flash: Whether a fused kernel may compute the outputs without ever writing the weights to
+            memory: False for never, None for where there is one and it is faster, True for always.
+            PyTorch has one on every device, TensorFlow none, JAX cuDNN's on GPUs: in half precision, for
+            even T and S and K = V of 8, 16, ... up to 128.
+            With `dropout` it is not used.
+
+    Returns:
+        The outputs, `(B, T, N, V)`, and the weights before dropout, `(B, N, T, S)`; None for weights
+        that were never formed.
+
+    Raises:
+        ValueError: `flash=True` on a backend without a fused kernel.
+    """
     if flash:
         raise ValueError(
             "flash_attention=True needs a fused attention kernel. PyTorch has one on every device; JAX on "
@@ -153,12 +192,7 @@ def attend_without_blind_rows(
     mask: Any,
     scale: float,
 ) -> Any:
-    """Return a fused attention kernel with the definition's rule for rows that may attend to nothing: zeros.
-
-    Args:
-        attend: `attend(query, key, value, mask, scale)`, the kernel; returns `(B, T, N, V)`.
-        query, key, value, mask, scale: As for `dot_product_attention`.
-    """
+    """Return what a fused kernel computes, but zeros for rows that may attend to nothing, as defined."""
     if mask is None:
         return attend(query, key, value, None, scale)
     mask = ops.reshape(mask, (1,) * (4 - len(mask.shape)) + tuple(ops.shape(mask)))
@@ -171,23 +205,35 @@ def attend_without_blind_rows(
 
 
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
-    """Return the definition of `keras_attention.ops.residual.dropout`."""
+    """Return `inputs` with a share `rate` of its elements zero and the others divided by `1 - rate`."""
     return keras.random.dropout(inputs, rate, seed=seed)
 
 
 def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
-    """Return the definition of `keras_attention.ops.residual.dropout_add_norm`."""
+    """`LayerNorm(inputs + Dropout(update))` over the last axis, with `seed`, a `SeedGenerator`.
+
+    Statistics are float32, gamma and beta (D,); with a rate of 0 nothing is dropped.
+    """
     if rate > 0.0:
         update = dropout(update, rate, seed)
     return layer_norm(ops.add(inputs, update), gamma, beta, epsilon)
 
 
 def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
-    """Return the definition of `keras_attention.ops.crossentropy.smoothed_crossentropy`.
+    """`-sum_v q(v) log p(v)`, with q = `on_value` for the label and `off_value` for every other token.
 
-    `-sum_v q(v) log p(v) = total log sum_v exp(z_v) - (on - off) z_label - off sum_v z_v`.
+    It is computed as `total log sum_v exp(z_v) - (on - off) z_label - off sum_v z_v`.
+
+    Args:
+        logits: Tensor of shape `(rows, V)`.
+        labels: Integers of shape `(rows,)`.
+        on_value: Probability of the label in the target distribution.
+        off_value: Probability of each other token.
+
+    Returns:
+        Tensor of shape `(rows,)`, float32, of float64 logits float64, nats.
     """
     total = on_value + (logits.shape[-1] - 1) * off_value
     logits, labels = at_least_float32(logits), ops.cast(labels, "int32")
@@ -198,7 +244,11 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
 
 
 def global_norm(gradients: Sequence[Any]) -> Any:
-    """Return the definition of `keras_attention.ops.norm.global_norm`."""
+    """Compute the L2 norm of all gradients together, as if they were one long vector.
+
+    On TensorFlow they may be `tf.IndexedSlices`. The scalar is float32, of float64 gradients float64; it is
+    infinite or NaN if one of the numbers is, or the norm is above the range.
+    """
     squares = [ops.sum(ops.square(at_least_float32(gradient))) for gradient in gradients]
     return ops.sqrt(functools.reduce(ops.add, squares))
 
@@ -206,7 +256,23 @@ def global_norm(gradients: Sequence[Any]) -> Any:
 def sum_of_branches(
     inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
 ) -> Any:
-    """Return the definition of `keras_attention.ops.branches.sum_of_branches`."""
+    """Return `sum_i weights_i activation(inputs_i kernels_i + biases_i)`.
+
+    It is what M branches have in common behind their hidden layers: the next layer is linear, so it is
+    needed once, for the sum. One branch's hidden layer is in memory at a time, also in the backward
+    pass, which computes it again: never the tensor (R, M, F).
+
+    Args:
+        inputs: Tensor of shape `(R, M, V)`: a row for each position, the outputs of its M heads.
+        kernels: Tensor of shape `(M, V, F)`, of the same dtype.
+        biases: Tensor of shape `(M, F)`.
+        weights: Tensor of shape `(M,)`, in float32 (float64 if the others are), of numbers of at least 0:
+            `weights_i relu(z) = relu(weights_i z)` may be used. The paper's alpha.
+        activation: A function of `keras.activations`; ReLU by default, which alone has fast forms.
+
+    Returns:
+        Tensor of shape `(R, F)`, of the dtype of `inputs`; the sum is formed in that of `weights`.
+    """
     activation = ops.relu if activation is None else activation
 
     def branch(rows: Any, kernel: Any, bias: Any, weight: Any) -> Any:

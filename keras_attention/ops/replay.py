@@ -14,14 +14,7 @@ from keras import ops
 
 
 class Replay:
-    """Draws what a seed generator would draw from a state on.
-
-    Args:
-        state: Integer tensor `(2,)`, the generator's state at the first draw.
-
-    Attributes:
-        draws: Number of draws so far.
-    """
+    """Draws what a seed generator would draw from a state (2,) on, and counts the `draws`."""
 
     def __init__(self, state: Any):
         self.state = state
@@ -38,17 +31,7 @@ class Replay:
 def replaying(
     generators: Sequence[keras.random.SeedGenerator], states: Sequence[Any]
 ) -> Iterator[list[Replay]]:
-    """Within this context the generators draw from the given states on.
-
-    Example:
-
-    >>> generator = keras.random.SeedGenerator(7)
-    >>> with replaying([generator], [ops.convert_to_tensor([7, 3])]):
-    ...     ops.convert_to_numpy(generator.next()).tolist(), is_replaying(generator)
-    ([7, 3], True)
-    >>> ops.convert_to_numpy(generator.next()).tolist(), is_replaying(generator)
-    ([7, 0], False)
-    """
+    """Within this context the generators draw from the given states on."""
     replays = [Replay(state) for state in states]
     for generator, replay in zip(generators, replays, strict=True):
         generator.next = replay.next  # On the object: Keras' own layers draw from it, too.

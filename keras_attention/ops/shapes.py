@@ -1,37 +1,19 @@
 """New shapes without Keras' bookkeeping, which on PyTorch took a tenth of the time of a small update."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
 
-from keras_attention.ops.dispatch import operation
-
-
-@operation
-def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
-    """`keras.ops.reshape`."""
+from keras_attention.ops.operations import reshape
 
 
 def fold_leading_axes(inputs: Any) -> Any:
-    """Reshape `(..., D)` to `(rows, D)`.
-
-    Example:
-
-    >>> tuple(fold_leading_axes(ops.ones((2, 3, 5))).shape)
-    (6, 5)
-    """
+    """Reshape `(..., D)` to `(rows, D)`."""
     return inputs if len(inputs.shape) == 2 else reshape(inputs, (-1, inputs.shape[-1]))
 
 
 def unfold_leading_axes(outputs: Any, like: Any) -> Any:
-    """Reshape `(rows, F)` back to the leading axes of `like`, `(..., F)`.
-
-    Example:
-
-    >>> tuple(unfold_leading_axes(ops.ones((6, 4)), like=ops.ones((2, 3, 5))).shape)
-    (2, 3, 4)
-    """
+    """Reshape `(rows, F)` back to the leading axes of `like`, `(..., F)`."""
     if len(like.shape) == 2:
         return outputs
     return reshape(outputs, (*ops.shape(like)[:-1], outputs.shape[-1]))

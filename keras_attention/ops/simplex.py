@@ -15,20 +15,9 @@ TOLERANCE = 1e-6
 
 
 def simplex_projection(vector: Any) -> Any:
-    """Return the nearest point of the simplex, in the Euclidean sense (Duchi et al. 2008, figure 1).
+    """Return the point of the simplex that is nearest to a vector (M,) (Duchi et al. 2008, figure 1).
 
-    Args:
-        vector: Tensor of shape `(M,)`, of finite numbers.
-
-    Returns:
-        Tensor `(M,)` of numbers of at least 0 that sum to 1. A vector that is on the simplex stays as
-        it is, bit by bit.
-
-    Example:
-
-    >>> import numpy as np
-    >>> np.round(np.array(simplex_projection(np.array([0.5, 0.8, -0.2], "float32"))), 6).tolist()
-    [0.3499999940395355, 0.6499999761581421, 0.0]
+    A vector that is on the simplex stays as it is, bit by bit.
     """
     vector = ops.convert_to_tensor(vector)
     numbers = at_least_float32(vector)
@@ -49,21 +38,9 @@ def simplex_projection(vector: Any) -> Any:
 
 @keras.saving.register_keras_serializable("keras_attention")
 class Simplex(keras.constraints.Constraint):
-    """Keeps a vector on the probability simplex: after every update, its nearest point there.
+    """Keeps a vector (M,) on the probability simplex: after every update, its nearest point there.
 
     `keras_attention.Adam` knows by this constraint which variables have a learning rate of their own.
-
-    Call arguments:
-        vector: Tensor of shape `(M,)`.
-
-    Returns:
-        Tensor of shape `(M,)`; see `simplex_projection`.
-
-    Example:
-
-    >>> import numpy as np
-    >>> np.array(Simplex()(np.array([2.0, 0.0, 0.0], "float32"))).tolist()
-    [1.0, 0.0, 0.0]
     """
 
     def __call__(self, vector: Any) -> Any:
@@ -75,15 +52,6 @@ class RandomSimplex(keras.initializers.Initializer):
     """Uniform random numbers, divided by their sum: a random point of the simplex.
 
     The paper starts kappa and alpha "randomly, like the other weights"; this is how jayparks' code does.
-
-    Args:
-        seed: Optional integer seed; None gives other numbers in each run.
-
-    Example:
-
-    >>> import numpy as np
-    >>> round(float(np.sum(np.array(RandomSimplex(seed=1)((4,))))), 5)
-    1.0
     """
 
     def __init__(self, seed: int | None = None):

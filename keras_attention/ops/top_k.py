@@ -10,18 +10,10 @@ BEST_CHUNK = 64
 
 
 def top_k(values: Any, k: int) -> tuple[Any, Any]:
-    """`ops.top_k` over the last axis of (R, V), which a CPU finds faster in two passes.
+    """`ops.top_k` over the last axis of (R, V), with int32 places; a CPU finds it faster in two passes.
 
     The k largest entries are in the k chunks with the largest maxima. To find those, a row is read
-    once; what is sorted is short.
-
-    Args:
-        values: Tensor of shape (R, V).
-        k: How many are wanted.
-
-    Returns:
-        Values and places (int32), (R, k) each, descending. Ties go to the lower place (PyTorch leaves
-        their order open).
+    once; what is sorted is short. Ties go to the lower place (PyTorch leaves their order open).
     """
     size = chunk_size(values.shape[-1], k)
     if size is None:

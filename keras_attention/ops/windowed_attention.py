@@ -1,6 +1,6 @@
 """Restricted attention in blocks: time and memory grow with T x window instead of T x T."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras import ops
@@ -22,6 +22,26 @@ def saves_by_blocks(length: Any, window: int) -> Any:
     return length > 3 * window_block(window)
 
 
+def may_save_by_blocks(projected: Sequence[Any], window: int, attention_mask: Any = None) -> Any:
+    """Whether a window is so much shorter than the sequence that blocks save work.
+
+    A scalar tensor if the lengths are known only when the graph runs. An `attention_mask` that differs
+    between queries is T x T in memory anyway, so it is not cut into blocks.
+    """
+    query, _, value = projected
+    if len(query.shape) != 4:
+        return False
+    if attention_mask is not None and (
+        len(attention_mask.shape) != 3 or attention_mask.shape[1] != 1
+    ):
+        return False
+    length, attended = ops.shape(query)[1], ops.shape(value)[1]
+    is_long = saves_by_blocks(length, window)
+    if isinstance(length, int) and isinstance(attended, int):
+        return is_long and length == attended
+    return ops.logical_and(is_long, ops.equal(length, attended))
+
+
 def windowed_attention(
     query: Any,
     key: Any,
@@ -31,23 +51,11 @@ def windowed_attention(
     mask: Any = None,
     causal: bool = False,
 ) -> Any:
-    """Self-attention in which positions less than `window` apart see each other.
+    """Return self-attention in which positions less than `window` apart see each other, (B, T, N, V).
 
     The restricted self-attention of section 4 of the paper (Table 1, neighbourhood r = 2 window - 1).
-    Queries are cut into blocks, each of which attends to its own block and the two beside it.
-
-    Args:
-        query: Tensor of shape `(B, T, N, K)`.
-        key: Tensor of shape `(B, T, N, K)`.
-        value: Tensor of shape `(B, T, N, V)`.
-        attend: `attend(query, key, value, mask)`: attention with a mask that is broadcastable to
-            `(B, N, T, S)`, for sequences of the length of a block.
-        window: Positions that are less than this far apart see each other.
-        mask: Optional boolean `(B, T)` or `(1, T)`; False = nobody may attend to this position.
-        causal: Whether position t sees the positions up to t only.
-
-    Returns:
-        The outputs `(B, T, N, V)`.
+    Queries are cut into blocks, each of which attends to its own block and the two beside it, by
+    `attend(query, key, value, mask)`. To a position with False in `mask` (B, T), or (1, T), nobody attends.
     """
     batch, length = ops.shape(query)[:2]
     block = window_block(window)

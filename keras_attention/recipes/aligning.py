@@ -149,8 +149,7 @@ def alignment_figures(run: Run, split: str) -> dict[str, Any]:
     """Return how well a run aligns words, where true alignments are known; else an empty dict.
 
     The head of a model without guided alignment is the one that aligns its validation set best, by the words
-    that its rows read or by those that they predict. The dict is
-    `{"alignment": {"head", "rows", "is_guided", "error_rate", "split", "sentences"}}`.
+    that its rows read or by those that they predict.
     """
     known, chosen_by = (_known(run.corpus, part) for part in (split, "validation"))
     head = run.settings.get("guided_alignment_head")

@@ -60,12 +60,8 @@ class Input(Protocol):
 class TextFile:
     """The lines of a file in UTF-8, plain or packed; or pairs of lines of two files.
 
-    Args:
-        *files: Paths, or URLs that fsspec reads. The result gets the name of the last one, without ".gz"
-            or the like.
-
-    Raises:
-        FileNotFoundError: A file is missing.
+    Files are paths, or URLs that fsspec reads. The result gets the name of the last one, without ".gz" or the
+    like.
     """
 
     def __init__(self, *files: Any) -> None:
@@ -122,26 +118,8 @@ class TextFile:
 class BulkFolder:
     """An output folder: `manifest.json`, the results of chunks and, when these are joined, of inputs.
 
-    Args:
-        path: The folder, or its URL. Nothing is created or read before a method is called.
-        inputs: The inputs to cut into chunks. The result of `corpus/a.en.gz` is called `a.en`.
-        settings: Everything that decides the results: the kind of work, fingerprints and options, as JSON.
-        chunk_lines: Lines in a chunk.
-
-    Raises:
-        ValueError: No inputs, or two of them of the same name.
-
-    Example:
-
-    >>> import pathlib, tempfile
-    >>> at = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (at / "a.txt").write_text("one\\ntwo\\nthree")
-    >>> folder = BulkFolder(at / "out", [TextFile(at / "a.txt")], {"model": "ab"}, 2)
-    >>> folder.claim()
-    >>> for chunk, lines in folder.read(folder.missing()):
-    ...     folder.write(chunk, "".join(f"{line.upper()}\\n" for line in lines))
-    >>> [(path.name, path.read_text()) for path in folder.join()]
-    [('a.txt', 'ONE\\nTWO\\nTHREE\\n')]
+    Nothing is created or read before a method is called. The result of `corpus/a.en.gz` is called `a.en`.
+    `settings` are everything that decides the results: the kind of work, fingerprints and options, as JSON.
     """
 
     def __init__(
@@ -163,12 +141,7 @@ class BulkFolder:
         self._chunks: list[Chunk] = []
 
     def check(self) -> None:
-        """Refuse a folder that holds something other than this work. Nothing is changed.
-
-        Raises:
-            OccupiedPath: If it holds other files, or work by another model, with other settings or of
-                other inputs.
-        """
+        """Raise an OccupiedPath if the folder holds something other than this work. Nothing is changed."""
         names = self.folder.names()  # Before the manifest: another share may write it in between.
         if self.is_claimed():
             self._check_same(self._manifest())
@@ -184,12 +157,7 @@ class BulkFolder:
         return self.folder.place(MANIFEST).is_file()
 
     def claim(self, show_progress: bool = False) -> None:
-        """Claim the folder for this work: read all inputs once, and write the manifest.
-
-        Raises:
-            OccupiedPath: As `check`.
-            ValueError: An input that is not UTF-8 text, or changed since the manifest was written.
-        """
+        """Claim the folder for this work: read all inputs once, and write the manifest."""
         self.folder.make()
         # Of several processes that start at once, one reads the inputs.
         with self.folder.locked(PARTS):
@@ -226,20 +194,12 @@ class BulkFolder:
         ]
 
     def check_inputs(self, chunks: Sequence[Chunk]) -> None:
-        """Read through the inputs of these chunks.
-
-        Raises:
-            ValueError: If one changed since the manifest was written.
-        """
+        """Read through the inputs of these chunks; refuse one that changed since the manifest was written."""
         for number in sorted({chunk.file for chunk in chunks}):
             self.inputs[number].check(self._described[number], thoroughly=True)
 
     def read(self, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
-        """Yield the lines of chunks, in order; at most one chunk is in memory.
-
-        Raises:
-            ValueError: If an input has fewer lines than the manifest says.
-        """
+        """Yield the lines of chunks, in order; at most one chunk is in memory."""
         for number, group in itertools.groupby(chunks, key=lambda chunk: chunk.file):
             lines, position = iter(self.inputs[number]), 0
             for chunk in group:
@@ -261,11 +221,7 @@ class BulkFolder:
         )
 
     def parts(self, number: int) -> Iterator[bytes]:
-        """Yield the results of an input's chunks, in order.
-
-        Raises:
-            DamagedFile: If one was changed or cut off after it was written.
-        """
+        """Yield the results of an input's chunks, in order; raise DamagedFile at one that was changed."""
         for chunk in self._chunks:
             if chunk.file == number:
                 name = f"{part_folder(number)}/{part_name(chunk)}"
@@ -286,11 +242,7 @@ class BulkFolder:
             return self.results()
 
     def joined(self) -> set[int]:
-        """Return the inputs that have their results.
-
-        Raises:
-            OccupiedPath: If there is a file with the name of a result that is none.
-        """
+        """Return the inputs that have their results; refuse a file with the name of a result that is none."""
         there = {
             number for number, name in enumerate(self.names) if self.folder.place(name).is_file()
         }
@@ -344,11 +296,7 @@ class BulkFolder:
 
     @contextlib.contextmanager
     def working(self, share: tuple[int, int]) -> Iterator[None]:
-        """Keep out a second process with the same share.
-
-        Raises:
-            ValueError: If another process works on it.
-        """
+        """Keep out a second process with the same share: a ValueError says that another one works on it."""
         k, n = share
         self.folder.make()
         try:

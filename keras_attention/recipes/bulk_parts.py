@@ -42,12 +42,7 @@ def part_name(chunk: Chunk) -> str:
 
 
 def packed_part(chunk: Chunk, content: bytes) -> bytes:
-    """Return the file of a chunk's result.
-
-    >>> chunk = Chunk(number=3, file=0, first=60, lines=2)
-    >>> unpacked_part(packed_part(chunk, b"eins\\nzwei\\n"), "parts/00000/000000000060", chunk)
-    b'eins\\nzwei\\n'
-    """
+    """Return the file of a chunk's result."""
     sha256 = _sha256(chunk.file, chunk.first, chunk.lines, content)
     header = (
         f"keras_attention part, first line {chunk.first}, lines {chunk.lines}, sha256 {sha256}\n"
@@ -58,8 +53,7 @@ def packed_part(chunk: Chunk, content: bytes) -> bytes:
 def unpacked_part(content: bytes, place: Any, chunk: Chunk | None = None) -> bytes:
     """Return the result in such a file, whose path ends with the number of the input and of the first line.
 
-    Raises:
-        DamagedFile: If it was cut off or changed, or is the result of another chunk.
+    A DamagedFile says that it was cut off or changed, or is the result of another chunk.
     """
     header = HEADER.match(content)
     file, name = (int(part) if part.isdigit() else -1 for part in str(place).split("/")[-2:])

@@ -29,11 +29,9 @@ PASSED_ON = ("KERAS_BACKEND", "KERAS_FLOATX", "PYTHONPATH", "RAY_AUTH_MODE")
 class RayWorkers:
     """A pool of actors. A dead actor is replaced, and others process its chunks.
 
-    Args:
-        job: Called once in each actor; returns the function from lines to a result.
-        address: The cluster's address. If None: the cluster that `RAY_ADDRESS` names, else one that runs on
-            this machine, else a new one here.
-        workers: Number of actors. If None: one for each GPU or, without GPUs, for each CPU.
+    The job is called once in each actor, and returns the function from lines to a result. Without an address:
+    the cluster that `RAY_ADDRESS` names, else one that runs on this machine, else a new one here. Without a
+    number of workers: one for each GPU or, without GPUs, for each CPU.
     """
 
     def __init__(self, job: Callable[[], Any], address: str | None, workers: int | None):

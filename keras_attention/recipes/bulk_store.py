@@ -62,11 +62,7 @@ class TextSample:
 class StoreFolder(BulkFolder):
     """A folder of chunks next to a future token store. When it is complete, the store is made from it.
 
-    Args:
-        store: Path of the future store.
-        text: The text that it is made from.
-        tokenizer: The tokenizer of both sides.
-        wanted: The result of `TokenStore.wanted`.
+    `wanted` is the result of `TokenStore.wanted`.
     """
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,11 @@ Job = Callable[[], Work]
 
 def check_spread(share: Any, ray: Any, workers: Any, show_progress: Any) -> None:
     """Raise a ValueError unless these are arguments of `run_chunks`."""
-    check_share(share)
+    if not isinstance(share, tuple | list) or len(share) != 2:
+        raise ValueError(
+            f"`share` must be a pair (k, n) of integers, k from 1 to n. Received: {share!r}"
+        )
+    check_integer("share[0]", share[0], 1, check_integer("share[1]", share[1], 1))
     check_boolean("show_progress", show_progress)
     if not isinstance(ray, bool | str):
         raise ValueError(f"`ray` must be True, False or an address. Received: {ray!r}")
@@ -30,20 +35,6 @@ def check_spread(share: Any, ray: Any, workers: Any, show_progress: Any) -> None
         check_integer("workers", workers, 1)
         if not ray:
             raise ValueError(f"`workers` needs `ray`. Received: workers={workers}")
-
-
-def check_share(share: Any) -> tuple[int, int]:
-    """Raise a ValueError unless a share is `(k, n)` with k from 1 to n.
-
-    >>> check_share((17, 400))
-    (17, 400)
-    """
-    if isinstance(share, tuple | list) and len(share) == 2:
-        n = check_integer("share[1]", share[1], 1)
-        return check_integer("share[0]", share[0], 1, n), n
-    raise ValueError(
-        f"`share` must be a pair (k, n) of integers, k from 1 to n. Received: {share!r}"
-    )
 
 
 def run_chunks(
@@ -57,8 +48,7 @@ def run_chunks(
 ) -> list[Place]:
     """Process the missing chunks of a folder, as `translate_corpus` does, by the work that `job` returns.
 
-    Returns:
-        The results, one for each input; an empty list while other shares are missing.
+    Returns the results, one for each input; an empty list while other shares are missing.
     """
     folder.check()
     if ray:
@@ -93,18 +83,18 @@ class LocalWorker:
 
     def __init__(self, job: Job):
         self._job = job
-        self._work: Work | None = None
+
+    @functools.cached_property
+    def _work(self) -> Work:
+        return self._job()
 
     def start(self) -> None:
         """Load what the work needs."""
-        self._work = self._job()
+        _ = self._work
 
     def __call__(
         self, chunks: Iterable[tuple[Chunk, list[Any]]]
     ) -> Iterator[tuple[Chunk, str | bytes]]:
-        if self._work is None:
-            self.start()
-        assert self._work is not None
         for chunk, lines in chunks:
             yield chunk, self._work(lines, chunk)
 
@@ -114,12 +104,7 @@ class LocalWorker:
 
 @contextlib.contextmanager
 def unpacked(files: Mapping[str, bytes]) -> Iterator[Path]:
-    """Make a temporary folder with these files, from which a worker on any machine can load.
-
-    >>> with unpacked({"tokenizer/a.json": b"{}"}) as folder:
-    ...     (folder / "tokenizer" / "a.json").read_text()
-    '{}'
-    """
+    """Make a temporary folder with these files, from which a worker on any machine can load."""
     with tempfile.TemporaryDirectory() as name:
         for file, content in files.items():
             path = Path(name, file)

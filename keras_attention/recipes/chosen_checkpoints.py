@@ -35,11 +35,7 @@ class ChosenCheckpoints:
         return average_checkpoints if self.settings.get("ema") is None else load_moving_average
 
     def averaged(self, last: int | None = None) -> list[Path]:
-        """Return the checkpoints that the run averages, or so many of them, oldest first.
-
-        Raises:
-            ValueError: If there are none.
-        """
+        """Return the checkpoints that the run averages, or so many of them, oldest first."""
         many = self.settings["averaged_checkpoints"] if self.settings.get("ema") is None else 1
         minutes, updates = (
             self.settings.get(f"checkpoint_{unit}") for unit in ("minutes", "updates")

@@ -18,11 +18,7 @@ PLAIN = "plain"
 
 
 def own_translations(runs: Mapping[str, RunFolder]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the translations of their test set that finished runs have kept, by name, and its references.
-
-    Raises:
-        ValueError: If a run has kept none, or its test set is another one than that of the first run.
-    """
+    """Return the translations of their test set that finished runs have kept, by name, and its references."""
     remedy = "Give --source-file and --reference-file: all runs then translate these."
     translations: dict[str, list[str]] = {}
     test_sets = {}
@@ -59,8 +55,7 @@ def runs_report(
 ) -> dict[str, Any]:
     """Scores of models on one test set, and whether they differ from the first by more than chance.
 
-    Returns:
-        A dict for `report_text`: like that of `evaluation_report`, without averaging and cost.
+    The dict for `report_text` is like that of `evaluation_report`, without averaging and cost.
     """
     scores = {name: system_scores(lines, text) for name, lines in translations.items()}
     return {
@@ -82,9 +77,7 @@ def compare_precisions(
 ) -> dict[str, dict[str, float]]:
     """Translate the same lines in several precisions; "plain" is the plain search in float32.
 
-    Returns:
-        A dict for each precision: `bleu` (sacreBLEU), `differs` (the number of lines that differ from
-        those of the first precision) and `seconds` (without a warm-up call on a few lines).
+    Each has `bleu` (sacreBLEU), `differs` (lines unlike those of the first precision) and `seconds`.
     """
     results: dict[str, dict[str, float]] = {}
     first: list[str] = []
@@ -168,11 +161,7 @@ def compare_searches(
     length_penalties: Sequence[float],
     **decoding: Any,
 ) -> list[SearchScore]:
-    """Translate the same lines with every beam size and every length penalty.
-
-    Returns:
-        A score for each setting, with the beam sizes in the outer loop.
-    """
+    """Translate the same lines with every beam size, in the outer loop, and every length penalty."""
     scores = []
     for beam_size, length_penalty in itertools.product(beam_sizes, length_penalties):
         translator = Translator(

@@ -150,6 +150,11 @@ class TranslationConfig:
             raise ValueError("Training needs an end: give `steps`, `minutes` or both.")
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
+            choices = literal_choices(field.type)
+            if choices and value not in choices:
+                raise ValueError(
+                    f"`{name}` must be one of {list(choices)}. Received: {name}={value!r}"
+                )
             if value is None and type(None) in get_args(field.type):
                 continue
             if name in LEAST_INTEGERS:
@@ -171,14 +176,6 @@ class TranslationConfig:
         check_boolean("recompute", self.recompute)
         check_boolean("attention_log", self.attention_log)
         check_number("length_penalty", self.length_penalty, least=0, most=10)
-        for field in dataclasses.fields(self):
-            choices = literal_choices(field.type)
-            value = getattr(self, field.name)
-            if choices and value not in choices:
-                raise ValueError(
-                    f"`{field.name}` must be one of {list(choices)}. "
-                    f"Received: {field.name}={value!r}"
-                )
         self._check_combinations()
 
     def _check_guided_alignment(self) -> None:

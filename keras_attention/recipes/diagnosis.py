@@ -14,9 +14,8 @@ from keras_attention.decoding.hypotheses import penalty
 from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu
-from keras_attention.recipes.scoring import token_log_probabilities
+from keras_attention.recipes.scoring import ids_of_pairs, token_log_probabilities
 from keras_attention.utils.checks import check_has, check_integer
-from keras_attention.utils.sides import encode_side, end_of
 
 # Scores of one text by two computations differ by less.
 TOLERANCE = 1e-3
@@ -112,11 +111,10 @@ def _scores(
 ) -> list[float]:
     """Return the score of each reference, as the search would give it."""
     model, tokenizer = translator.model, translator.tokenizer
-    ids = [
-        [[*row, *end_of(tokenizer, side)] for row in encode_side(tokenizer, texts, side)]
-        for side, texts in (("source", sources), ("target", references))
-    ]
-    rows = token_log_probabilities(model, tokenizer, ids[0], ids[1], translator.show_progress)
+    source_ids, target_ids = ids_of_pairs(tokenizer, sources, references)
+    rows = token_log_probabilities(
+        model, tokenizer, source_ids, target_ids, translator.show_progress
+    )
     alpha = translator.length_penalty
     return [float(row.sum() / penalty(len(row), alpha, np)) for row in rows]
 

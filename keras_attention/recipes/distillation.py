@@ -167,13 +167,7 @@ def closest(hypotheses: Sequence[str], reference: str) -> int:
 
 
 class DistilledRun(Run):
-    """The run of a student, whose tokenizer is its teacher's, and whose report compares both.
-
-    Args:
-        teacher: Folder of a finished run.
-        corpus: The text that it translated; see `distilled_corpus`.
-        config, folder, finish: As of `Run`.
-    """
+    """The run of a student, whose tokenizer is its teacher's, and whose report compares both."""
 
     def __init__(
         self,

@@ -55,12 +55,8 @@ SHORT_SECONDS = 10.0
 class TrainingLoop:
     """The callbacks of a run's training, and the order in which they are called.
 
-    Args:
-        run: The run. All processes that train together make a loop; the chief writes.
-        held: Receives the files that are open as long as the loop.
-
-    Attributes:
-        checkpoints: The run's checkpoints with its history.
+    All processes that train together make a loop; the chief writes. `held` receives the files that are open
+    as long as the loop.
     """
 
     def __init__(self, run: Run, held: contextlib.ExitStack):
@@ -154,11 +150,7 @@ class TrainingLoop:
             best.begin(found[monitor])
 
     def fit(self) -> None:
-        """Train to the end of the budget.
-
-        Raises:
-            TrainingStopped: After Ctrl-C or SIGTERM; a checkpoint was written.
-        """
+        """Train to the end of the budget; raise TrainingStopped after Ctrl-C or SIGTERM."""
         run, devices = self.run, self.run.devices
         batches = run.batches
         if devices.num_processes > 1:
@@ -284,14 +276,7 @@ class TrainingLoop:
 
 
 def train(run: Run) -> Checkpoints:
-    """Train a run from its last checkpoint, if there is one, to the end of its budget.
-
-    Returns:
-        The run's checkpoints with its history. The model has the state of the last one.
-
-    Raises:
-        TrainingStopped: After Ctrl-C or SIGTERM; a checkpoint was written.
-    """
+    """Train a run from its last checkpoint, if any, to the end of its budget; return its checkpoints."""
     with contextlib.ExitStack() as held:
         loop = TrainingLoop(run, held)
         if loop.restore():

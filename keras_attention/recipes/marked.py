@@ -82,13 +82,7 @@ def reading_attention(
 ) -> tuple[Any, Any]:
     """Return what translates lines, and what adds to their translations, for `result_lines`.
 
-    Args:
-        translator: A translator.
-        aligned: `"alignment"` for word alignments, `"markup"` for texts with tags, None for neither.
-        head: The head that aligns, as of `with_details`.
-
-    Raises:
-        ValueError: If the model has no such head.
+    `aligned` is one of `ALIGNED`, or None for neither; `head` aligns, as of `with_details`.
     """
     if aligned is None:
         return translator, None
@@ -100,11 +94,7 @@ def reading_attention(
 
 @dataclasses.dataclass(frozen=True)
 class MarkedTranslator:
-    """A translator whose `translate` is `translate_marked`.
-
-    Attributes:
-        translator, head: As there.
-    """
+    """A translator whose `translate` is `translate_marked`."""
 
     translator: Translator
     head: Sequence[int] | None = None

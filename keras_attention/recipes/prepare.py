@@ -78,9 +78,7 @@ class Resolved:
     def of_settings(cls, settings: Mapping[str, Any], with_start: bool = False) -> "Resolved":
         """Resolve the settings of a run that this or another machine trained, for one device.
 
-        Args:
-            settings: The settings in its folder.
-            with_start: Whether the model that it started from is wanted, which must be there then.
+        `with_start` says whether the model that it started from is wanted, which must be there then.
         """
         names = {field.name for field in dataclasses.fields(TranslationConfig)}
         known = {name: value for name, value in settings.items() if name in names}
@@ -122,20 +120,12 @@ class Resolved:
         return {"dropout": config.bpe_dropout, "samples": config.bpe_samples, "seed": config.seed}
 
     def check(self, text: ParallelText) -> None:
-        """Refuse what no model can be made from, and sentences that fit into no batch; before any work.
-
-        Raises:
-            ValueError: Names the argument or the sentence, what is wrong with it, and the remedy.
-        """
+        """Refuse what no model can be made from, and sentences that fit into no batch; before any work."""
         self.check_model()
         self.check_room(text)
 
     def check_model(self) -> None:
-        """Refuse a configuration that no model can be made from, before any work.
-
-        Raises:
-            ValueError: Names the argument, and what is wrong with it.
-        """
+        """Refuse a configuration that no model can be made from, before any work."""
         config = self.config
         if self.start is None:
             preset_arguments(config.preset)
@@ -244,9 +234,10 @@ class Resolved:
         alignments: WordAlignments | None = None,
     ) -> tuple[TokenBatches, TokenBatches]:
         """Batches of the training and the validation set, from token stores in a folder, made if absent."""
+        texts = corpus.parts if self.config.mixture else {corpus.name: corpus.train}
         stores = {
             name: TokenStore.build(folder, text, tokenizer, **self.sampling)
-            for name, text in self._training_texts(corpus).items()
+            for name, text in texts.items()
         }
         validation = self._validation_batches(
             TokenStore.build(folder, corpus.validation, tokenizer)
@@ -260,10 +251,6 @@ class Resolved:
         if alignments is not None:  # Then there is no mixture.
             aligned = TokenAlignments.build(stores[corpus.name], alignments, tokenizer)
         return self._training_batches(stores, aligned), validation
-
-    def _training_texts(self, corpus: Corpus) -> dict[str, ParallelText]:
-        """Return the texts with stores of their own: the parts of a mixture, or one."""
-        return corpus.parts if self.config.mixture else {corpus.name: corpus.train}
 
     def found_batches(
         self, fingerprints: Mapping[str, Any], tokenizer: Tokenizer, folder: Path

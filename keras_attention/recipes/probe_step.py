@@ -48,10 +48,7 @@ def worth_trying(flops: float, memory: TrainingMemory) -> bool:
 def probe_step(model: keras.Model, rows: int, source_length: int, target_length: int) -> StepProbe:
     """Train a compiled translation model for two steps on random sentences that fill a batch (B, S, T).
 
-    The steps change the model, so do not pass one that you want to keep.
-
-    Raises:
-        MemoryError: The step does not fit.
+    The steps change the model, so do not pass one that you want to keep. A MemoryError says that none fits.
     """
     random = np.random.default_rng(0)
     source = random.integers(3, model.vocabulary_size, (rows, source_length), "int32")

@@ -276,11 +276,7 @@ class Run(Start):
             yield
 
     def train(self) -> None:
-        """Prepare the text, make the model and train it, alone or with other processes.
-
-        Raises:
-            TrainingStopped: After Ctrl-C or SIGTERM; the run can be resumed.
-        """
+        """Prepare the text, make the model and train it, alone or with other processes."""
         keras.utils.set_random_seed(self.config.seed)
         say(corpus_text(self.corpus, self.resolved.start))
         say(batches_text(self.batches))
@@ -378,20 +374,10 @@ class Run(Start):
     ) -> dict[str, Any]:
         """Evaluate the checkpoints that the run averages, their average, and the best one if it is kept.
 
-        Afterwards the model has the weights that the run ends with.
-
-        Args:
-            text: Sentences to translate, with their references.
-            devices: Number of devices that trained, for the paper's formula of the cost.
-            device: A GPU of the paper, such as `"P100"`; by default the speed of this machine is used.
-            samples: Resamples of the paired bootstrap.
-            translations_alone: Whether to leave out the validation perplexity and the cost.
-
-        Returns:
-            What `evaluation_report` returned.
-
-        Raises:
-            ValueError: If the folder holds no checkpoint.
+        Afterwards the model has the weights that the run ends with. The cost is counted for so many
+        `devices`, at the speed of this machine or of a GPU of the paper, such as `"P100"`;
+        `translations_alone` leaves it out, and the perplexity. `samples` are those of the paired bootstrap.
+        Returns what `evaluation_report` returned.
         """
         cost = None
         if self.batches is not None and not translations_alone:
@@ -451,12 +437,7 @@ class Run(Start):
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Run:
-        """Open the folder of a finished run, to evaluate it, or to use its model and tokenizer.
-
-        Raises:
-            ValueError: If it is not the folder of a run, or the run is not finished.
-            DamagedFile: If a file was changed after it was written.
-        """
+        """Open the folder of a finished run, to evaluate it, or to use its model and tokenizer."""
         from keras_attention.recipes.finished_run import FinishedRun
 
         return FinishedRun(folder)

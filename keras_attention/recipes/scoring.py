@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.ops.crossentropy import token_nll
+from keras_attention.ops.operations import token_nll
 from keras_attention.spec.parts import check_finite
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.sides import encode_side, end_of
@@ -30,24 +30,28 @@ def log_probabilities(
     """log P(translation | source) of each pair: the sum over its tokens, end token included.
 
     Sources unlike those of the training are added to `unusual`.
-
-    Raises:
-        ValueError: If the lists differ in length.
-        NonFiniteModel: If a weight of the model is infinite or NaN.
     """
     if len(sources) != len(translations):
         raise ValueError(
             f"Every source needs its translation. Received: {len(sources)} sources, "
             f"{len(translations)} translations"
         )
-    source_ids, target_ids = (
-        [[*ids, *end_of(tokenizer, side)] for ids in encode_side(tokenizer, texts, side)]
-        for side, texts in (("source", sources), ("target", translations))
-    )
+    source_ids, target_ids = ids_of_pairs(tokenizer, sources, translations)
     if unusual is not None:
         unusual.add(source_ids, tokenizer, unusual.longest)
     scores = token_log_probabilities(model, tokenizer, source_ids, target_ids, show_progress)
     return [float(row.sum()) for row in scores]
+
+
+def ids_of_pairs(
+    tokenizer: Any, sources: Sequence[str], translations: Sequence[str]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the token ids of sources and of translations, each with its end token."""
+    source_ids, target_ids = (
+        [[*ids, *end_of(tokenizer, side)] for ids in encode_side(tokenizer, texts, side)]
+        for side, texts in (("source", sources), ("target", translations))
+    )
+    return source_ids, target_ids
 
 
 def token_log_probabilities(
@@ -59,15 +63,7 @@ def token_log_probabilities(
 ) -> list[np.ndarray]:
     """log P(token | source, tokens before it) of each token of each target: an array (T,) for each target.
 
-    Args:
-        model: A trained `Transformer`.
-        tokenizer: Its tokenizer.
-        sources: Token ids, as the encoder reads them: with the end token.
-        targets: Token ids of the translations, with the end token.
-        show_progress: Whether a progress line is shown.
-
-    Raises:
-        NonFiniteModel: If a weight of the model is infinite or NaN.
+    Sources and targets are token ids with the end token.
     """
     check_finite({weight.path: weight for weight in model.weights})
     results: list[np.ndarray] = [np.zeros(0)] * len(sources)

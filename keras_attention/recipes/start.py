@@ -51,11 +51,7 @@ def model_arguments(config: TranslationConfig) -> dict[str, Any]:
 
 
 def guided_head(config: TranslationConfig) -> tuple[int, int] | None:
-    """Return the head that learns given alignments, its layer and its number; None if none does.
-
-    Raises:
-        ValueError: If the model has no such head.
-    """
+    """Return the head that learns given alignments, its layer and its number; None if none does."""
     if config.guided_alignment is None:
         return None
     if config.start_from is None:
@@ -77,16 +73,9 @@ def guided_head(config: TranslationConfig) -> tuple[int, int] | None:
 class Start:
     """What a run begins from, and whether its folder allows it.
 
-    Args:
-        corpus: What to train on.
-        config: The settings.
-        folder: The run's folder.
-        finish: Whether the run ends as soon as it can. A run whose learning rate has a cool-down begins it
-            now: the result is that of a run whose budget was so small from the start. Others end at
-            their last checkpoint.
-
-    Attributes:
-        corpus, config, folder, finish: The arguments; `set_budget` gives `config` the budget of this start.
+    With `finish`, a run ends as soon as it can. One whose learning rate has a cool-down begins it now: the
+    result is that of a run whose budget was so small from the start. Others end at their last checkpoint.
+    `set_budget` gives `config` the budget of this start.
     """
 
     # Settings beside those of `TranslationConfig` that identify a run, and those that may change.
@@ -112,12 +101,7 @@ class Start:
         return None if given is None else WordAlignments(self.corpus, given)
 
     def check(self) -> None:
-        """Refuse what this start asks of the folder, as far as that is known without a backend.
-
-        Raises:
-            ImportError: If a package is missing that the run's report needs.
-            ValueError: Names the settings that differ, and why they may not.
-        """
+        """Refuse what this start asks of the folder, as far as that is known without a backend."""
         self.check_packages()
         self.set_budget()
         self.folder.check(self.settings, (*self.changeable, "row_multiple"), self.reasons)
@@ -175,11 +159,7 @@ class Start:
         return {"steps": FOLLOWS_BUDGET if falls else FREEZES, "minutes": FOLLOWS_BUDGET}
 
     def set_budget(self) -> None:
-        """Give the settings the budget of this start.
-
-        Raises:
-            ValueError: If the run has nothing to finish, or has done more than its new budget allows.
-        """
+        """Give the settings the budget of this start; refuse one that leaves nothing to do."""
         done = self.folder.last_checkpoint()
         if not done:
             if self.finish:

@@ -18,11 +18,7 @@ def check_distillation(
     config: TranslationConfig,
     output_dir: str | os.PathLike[str],
 ) -> int:
-    """Return the teacher's beam size; refuse a teacher that cannot teach this student, or an occupied folder.
-
-    Raises:
-        ValueError: Says what does not fit.
-    """
+    """Return the teacher's beam size; refuse one that cannot teach this student, or an occupied folder."""
     run = RunFolder(check_path("teacher", teacher))
     student = RunFolder(check_path("output_dir", output_dir))
     check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")

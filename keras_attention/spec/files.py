@@ -33,26 +33,9 @@ REMEDY = "Move this folder away: a run is read from its model.keras then, with K
 
 
 def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
-    """Write a spec with its current weights, in float32.
+    """Write a spec with its current weights, in float32, to a folder, whole or not at all.
 
-    Args:
-        spec: A complete spec.
-        folder: The folder to write, whole or not at all. A spec in it is replaced, and nothing else.
-
-    Raises:
-        SpecError: If the spec is incomplete.
-        OccupiedPath: If the folder holds anything but an unchanged spec.
-        OSError: If the folder cannot be written; an existing one is then unchanged.
-
-    Example:
-
-    >>> import tempfile
-    >>> from keras_attention.models.transformer import Transformer
-    >>> model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
-    >>> folder = Path(tempfile.mkdtemp()) / "spec"
-    >>> save_spec(model.spec(), folder)
-    >>> load_spec(folder).options() == model.spec().options()
-    True
+    A spec in the folder is replaced, and nothing else: an OccupiedPath is raised then.
     """
     check_destination(folder, folder=True, ours=_is_spec, overwrite=True)
     spec.validate()
@@ -70,15 +53,7 @@ def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
 
 
 def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
-    """Read what `save_spec` wrote.
-
-    Returns:
-        The spec, with weights as float32 NumPy arrays.
-
-    Raises:
-        SpecError: If there is no spec, or it has another format version.
-        DamagedFile: If a file was changed after it was written.
-    """
+    """Read what `save_spec` wrote; a SpecError says that there is none, or one of another version."""
     folder = Path(folder)
     try:
         declaration = read_signed_json(folder / DECLARATION, REMEDY)
@@ -117,12 +92,7 @@ def as_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Return what `as_json` made JSON of, with whatever it had as weights.
-
-    Raises:
-        KeyError: If a part is unknown.
-        TypeError: If a field is missing, unknown, or of another type.
-    """
+    """Return what `as_json` made JSON of; raise a KeyError or TypeError for what no spec can hold."""
     if isinstance(value, dict):
         fields = {name: from_json(each) for name, each in value.items()}
         part = _part(fields.pop("part"))

@@ -312,17 +312,7 @@ class NonFiniteModel(ValueError, FloatingPointError):
 
 
 def check_finite(weights: Mapping[str, Weight]) -> None:
-    """Refuse a model that has diverged.
-
-    Raises:
-        NonFiniteModel: With the path of the first weight that is not finite.
-
-    Example:
-
-    >>> check_finite({"decoder.norm.gamma": np.array([1.0, np.nan])})
-    Traceback (most recent call last):
-    keras_attention.spec.parts.NonFiniteModel: The model's weight 'decoder.norm.gamma' is infinite or NaN ...
-    """
+    """Raise a NonFiniteModel with the path of the first weight that is not finite: the model has diverged."""
     for path, weight in weights.items():
         values = as_array(weight)
         with np.errstate(all="ignore"):
@@ -337,21 +327,7 @@ def check_finite(weights: Mapping[str, Weight]) -> None:
 
 
 def check_on_simplex(name: str, values: Weight) -> None:
-    """Refuse a branched attention's kappa or alpha with an entry below 0 or a sum other than 1.
-
-    Args:
-        name: Their name in the error message.
-        values: Numbers (N,).
-
-    Raises:
-        SpecError: With the smallest entry and the sum.
-
-    Example:
-
-    >>> check_on_simplex("`alpha`", np.array([0.5, 0.6]))
-    Traceback (most recent call last):
-    keras_attention.spec.parts.SpecError: `alpha` must be numbers of at least 0 that sum to 1. Received: ...
-    """
+    """Refuse a branched attention's kappa or alpha (N,) with an entry below 0 or a sum other than 1."""
     values = as_array(values)
     least, total = float(values.min()), float(values.sum(dtype="float64"))
     if not (least >= -SIMPLEX_TOLERANCE and abs(total - 1.0) <= SIMPLEX_TOLERANCE):

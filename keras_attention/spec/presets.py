@@ -27,6 +27,18 @@ WEIGHTED_LARGE: dict[str, Any] = {
     "dropout": 0.3,
 }
 
+# Our own sizes, not the paper's. "tiny": the embedded demo corpus on a CPU in minutes.
+TINY: dict[str, Any] = {
+    "num_layers": 2,
+    "hidden_dim": 128,
+    "intermediate_dim": 512,
+    "num_heads": 4,
+    "dropout": 0.1,
+}
+# Some ten thousand pairs, such as Multi30K. The "Transformer-Tiny" of Wu et al. 2021, "Good for
+# Misconceived Reasons", which did better there than larger ones.
+SMALL: dict[str, Any] = {**TINY, "num_layers": 4, "intermediate_dim": 256, "dropout": 0.3}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "base": BASE,
     # Table 3, "big", English-German; English-French has dropout 0.1 (section 6.1).
@@ -68,7 +80,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "weighted_layers_6": WEIGHTED,
     "weighted_layers_8": {**WEIGHTED, "num_layers": 8, "dropout": 0.3},
     "weighted_large": WEIGHTED_LARGE,
-    # Our own sizes, not the paper's. "parsing_small": a few thousand trees on a CPU.
+    # A few thousand trees on a CPU.
     "parsing_small": {
         "num_layers": 4,
         "hidden_dim": 192,
@@ -77,40 +89,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dropout": 0.1,
         "attention_dropout": 0.1,
     },
-    # "tiny": the embedded demo corpus on a CPU in minutes.
-    "tiny": {
-        "num_layers": 2,
-        "hidden_dim": 128,
-        "intermediate_dim": 512,
-        "num_heads": 4,
-        "dropout": 0.1,
-    },
-    "weighted_tiny": {
-        "num_layers": 2,
-        "hidden_dim": 128,
-        "intermediate_dim": 512,
-        "num_heads": 4,
-        "dropout": 0.1,
-        "branch_feed_forward": "shared",
-    },
-    # "small": some ten thousand pairs, such as Multi30K. The "Transformer-Tiny" of Wu et al. 2021,
-    # "Good for Misconceived Reasons", which did better there than larger ones.
-    "small": {
-        "num_layers": 4,
-        "hidden_dim": 128,
-        "intermediate_dim": 256,
-        "num_heads": 4,
-        "dropout": 0.3,
-    },
-    "weighted_small": {
-        "num_layers": 4,
-        "hidden_dim": 128,
-        "intermediate_dim": 256,
-        "num_heads": 4,
-        "dropout": 0.3,
-        "branch_feed_forward": "shared",
-    },
-    # "medium": a few hundred thousand pairs.
+    "tiny": TINY,
+    "weighted_tiny": {**TINY, "branch_feed_forward": "shared"},
+    "small": SMALL,
+    "weighted_small": {**SMALL, "branch_feed_forward": "shared"},
+    # A few hundred thousand pairs.
     "medium": {
         "num_layers": 4,
         "hidden_dim": 256,

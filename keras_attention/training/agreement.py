@@ -56,11 +56,7 @@ def _values_on_jax(value: Any) -> list[Any]:
 
 
 def check_agreement(facts: Mapping[str, Any]) -> None:
-    """Check that all processes have the same settings, by name, which JSON must be able to hold.
-
-    Raises:
-        ValueError: In every process, if a setting differs. The message names it and two processes.
-    """
+    """Raise a ValueError in every process, unless all have the same settings, by name."""
     for name, values, other in _differences(facts):
         error = ValueError(
             f"The processes disagree: `{name}` is {values[0]!r} in process 0 and {values[other]!r} in "
@@ -70,11 +66,9 @@ def check_agreement(facts: Mapping[str, Any]) -> None:
 
 
 def check_same_texts(texts: Mapping[str, Any]) -> None:
-    """Check that all processes have the same text of each part. They tell each other checksums, not the text.
+    """Raise a ValueError in every process, unless all have the same text of each part.
 
-    Raises:
-        ValueError: In every process, if a text differs. The message names it, and the first pair that is
-            not the same.
+    They tell each other checksums, not the text. The message names the text and the first pair that differs.
     """
     for name, _, other in _differences({n: text.fingerprint() for n, text in texts.items()}):
         sums = [_checksum("\n".join(pair)) for pair in texts.get(name, ())]
@@ -122,11 +116,7 @@ def _checksum(text: str) -> str:
 
 @contextlib.contextmanager
 def failing_together() -> Iterator[None]:
-    """Within this context, an error in one process is raised in all: none waits for one that has left.
-
-    Raises:
-        ValueError: In the processes without an error of their own, if another one failed.
-    """
+    """Within this context, an error in one process is raised in all: none waits for one that has left."""
     failed: Exception | None = None
     try:
         yield

@@ -50,17 +50,7 @@ def write_checkpoint(
     Weights and optimizer go into `model.weights.h5`. `manifest.json` holds the record, the sha256 of that
     file, the names and shapes of all variables, and what Keras does not save: the states of the random
     generators and the running metrics. If the process is killed at any moment, the checkpoint is complete or
-    absent.
-
-    Args:
-        path: The folder to make.
-        model: The model.
-        record: Further JSON-serialisable entries of the manifest.
-        replace: Whether to delete an existing folder of that name once the new one is written. If False,
-            it is renamed instead.
-
-    Raises:
-        OSError: If the checkpoint cannot be written; an existing one is then unchanged.
+    absent. An existing folder is deleted afterwards with `replace`, and renamed without.
     """
     path = Path(path)
     try:
@@ -79,11 +69,7 @@ def write_checkpoint(
 
 
 def save_weights(model: keras.Model, file: Path) -> None:
-    """Call `Model.save_weights`, but raise an OSError if the disk is full, which HDF5 handles badly.
-
-    Raises:
-        OSError: If there is no space left, or the file cannot be written.
-    """
+    """Call `Model.save_weights`, but raise an OSError if the disk is full, which HDF5 handles badly."""
     # Closing an HDF5 file on a full disk can end the process, so the space is checked first.
     if shutil.disk_usage(file.parent).free < 1.02 * _bytes_of(model) + 2**16:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -94,12 +80,7 @@ def save_weights(model: keras.Model, file: Path) -> None:
 
 
 def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
-    """Read the manifest of a checkpoint and verify its checksum, and by default those of the files it lists.
-
-    Raises:
-        DamagedCheckpoint: If a file is missing or was changed. The message names it.
-        ValueError: If a newer version of this package wrote the checkpoint.
-    """
+    """Read the manifest of a checkpoint and verify its checksum, by default also those of its files."""
     path = Path(path)
     try:
         manifest = read_signed_json(path / MANIFEST)
@@ -152,12 +133,7 @@ def load_checkpoint(
 
 
 def check_resumable(model: keras.Model, callbacks: Sequence[Any] = ()) -> None:
-    """Refuse trainings that no checkpoint can continue as if nothing had happened.
-
-    Raises:
-        ValueError: If the end of `fit` changes the weights, a callback has a state that would be lost, or
-            several batches are one step of the model.
-    """
+    """Refuse trainings that no checkpoint can continue as if nothing had happened."""
     for optimizer in _optimizers(_optimizer(model)):
         own = type(optimizer).finalize_variable_values
         if optimizer.use_ema or own is not keras.optimizers.Optimizer.finalize_variable_values:

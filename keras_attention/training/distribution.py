@@ -72,13 +72,23 @@ def _scope(strategy: str | None, replicas: int | None) -> Iterator[Devices]:
     """Enter the scope of a strategy that was checked."""
     if strategy is None:
         yield Devices()
-    elif strategy == "mirrored":
-        with _mirrored_strategy(replicas) as mirrored:
-            yield Devices(mirrored.num_replicas_in_sync)
     else:
-        scope = backend_choice("A strategy", jax=_jax_scope, torch=_torch_scope)
-        with scope(replicas) as devices:
+        scopes = {"tensorflow": _tensorflow_scope, "jax": _jax_scope, "torch": _torch_scope}
+        with backend_choice("A strategy", **scopes)(replicas) as devices:
             yield devices
+
+
+@contextlib.contextmanager
+def _tensorflow_scope(replicas: int | None) -> Iterator[Devices]:
+    import tensorflow as tf
+
+    devices = _tensorflow_devices()
+    # On logical CPUs TensorFlow mixes up its default collectives when a process builds a second model.
+    on_cpus = ":CPU:" in devices[0]
+    reduction = tf.distribute.ReductionToOneDevice() if on_cpus else None
+    strategy = tf.distribute.MirroredStrategy(devices[:replicas], reduction)
+    with strategy.scope():
+        yield Devices(strategy.num_replicas_in_sync)
 
 
 @contextlib.contextmanager
@@ -90,7 +100,7 @@ def _torch_scope(replicas: int | None) -> Iterator[Devices]:
 
 @contextlib.contextmanager
 def _jax_scope(replicas: int | None) -> Iterator[Devices]:
-    names = _first(_keras_devices(), replicas)
+    names = keras.distribution.list_devices()[:replicas]
     # Each process reads its own rows (`TokenBatches.shard`): Keras must not share them out again.
     distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
     with distribution.scope():
@@ -106,13 +116,15 @@ def available_devices(strategy: str | None) -> int:
     return backend_choice(
         "A strategy",
         torch=lambda: (processes.launched() or (0, 1))[1],
-        default=lambda: len(_keras_devices()),
+        default=lambda: len(keras.distribution.list_devices()),
     )()
 
 
 def has_accelerator() -> bool:
     """Whether the backend computes on anything but the CPU."""
-    devices = backend_choice("Training", torch=_torch_devices, default=_keras_devices)()
+    devices = backend_choice(
+        "Training", torch=_torch_devices, default=keras.distribution.list_devices
+    )()
     return not all(device.startswith("cpu") for device in devices)
 
 
@@ -273,23 +285,6 @@ def _check_torch(replicas: int | None) -> None:
         )
 
 
-def _mirrored_strategy(replicas: int | None) -> contextlib.AbstractContextManager:
-    import tensorflow as tf
-
-    devices = _tensorflow_devices()
-    # On logical CPUs TensorFlow mixes up its default collectives when a process builds a second model.
-    on_cpus = ":CPU:" in devices[0]
-    reduction = tf.distribute.ReductionToOneDevice() if on_cpus else None
-    strategy = tf.distribute.MirroredStrategy(_first(devices, replicas), reduction)
-
-    @contextlib.contextmanager
-    def scope():
-        with strategy.scope():
-            yield strategy
-
-    return scope()
-
-
 def _tensorflow_devices() -> list[str]:
     import tensorflow as tf
 
@@ -333,10 +328,6 @@ def _jax() -> Any:
     return jax
 
 
-def _keras_devices() -> list[str]:
-    return keras.distribution.list_devices()
-
-
 def _torch_devices() -> list[str]:  # PyTorch has no `keras.distribution`.
     import torch
 
@@ -351,7 +342,3 @@ def _torch_peak() -> int | None:
     import torch
 
     return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
-
-
-def _first(devices: list[str], count: int | None) -> list[str]:
-    return devices if count is None else devices[:count]

@@ -7,13 +7,7 @@ from keras import ops
 
 
 class AdamStep(NamedTuple):
-    """What an update of Adam needs beside weights and gradients.
-
-    Attributes:
-        learning_rate: Scalar.
-        number: Of this update, counted from 1.
-        beta_1, beta_2, epsilon: Adam's constants.
-    """
+    """What an update of Adam needs beside weights and gradients; `number` counts from 1."""
 
     learning_rate: Any
     number: Any
@@ -28,9 +22,7 @@ def tensorflow_adam_update(
     """Update a TensorFlow variable and its moments, Keras variables, in one pass over memory.
 
     The formula is Keras' own, `m * lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) / (sqrt(v) + epsilon)`.
-
-    Returns:
-        Whether the variable was updated; not if there is no fused operation for it.
+    Returns False if there is no fused operation for the variable, and then changes nothing.
     """
     import tensorflow as tf
 
@@ -65,10 +57,8 @@ def torch_adam_updates(
 ) -> bool:
     """Update Keras variables and their moments on PyTorch in one call, without waiting for the device.
 
-    Where the boolean scalar `is_good` is False, nothing changes.
-
-    Returns:
-        Whether this call handled the update; not if there is no fused operation for the variables.
+    Where the boolean scalar `is_good` is False, nothing changes. Returns False if there is no fused
+    operation.
     """
     import torch
     from torch.optim.adam import adam

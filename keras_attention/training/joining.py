@@ -28,9 +28,6 @@ def check_workers() -> None:
 
     Keras 3's `fit` does not work under `tf.distribute.MultiWorkerMirroredStrategy` (keras-team/keras,
     issue 20585).
-
-    Raises:
-        ValueError: If `TF_CONFIG` names several workers, or is not valid.
     """
     text = os.environ.get("TF_CONFIG", "")
     if running_backend() != "tensorflow" or not text.strip():
@@ -54,11 +51,7 @@ def check_workers() -> None:
 
 
 def check_launch(strategy: str | None) -> None:
-    """Refuse processes that `torchrun` started, if each would train on its own.
-
-    Raises:
-        ValueError: If there are several processes, and the strategy or the backend does not join them.
-    """
+    """Refuse processes that `torchrun` started, if each would train on its own."""
     started = processes.launched()
     if started is None or started[1] == 1:
         return
@@ -128,9 +121,6 @@ def join_on_jax() -> Iterator[None]:
     """Join the processes that the cluster or Keras' environment variables name, until the block ends.
 
     Without such processes, or after `initialize_processes`, it does nothing.
-
-    Raises:
-        RuntimeError: If another process is lost meanwhile.
     """
     import jax
 

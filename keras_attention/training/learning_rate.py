@@ -17,6 +17,11 @@ def _number_of(step: Any) -> Any:
     return ops.add(ops.cast(step, "float32"), 1.0)
 
 
+def _rise_and_fall(step: Any, warmup_steps: float) -> Any:
+    """Return `min(step^-0.5, step * warmup_steps^-1.5)`."""
+    return ops.minimum(ops.rsqrt(step), ops.multiply(step, warmup_steps**-1.5))
+
+
 @keras.saving.register_keras_serializable("keras_attention")
 class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """`factor * hidden_dim^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)` (equation 3 of the paper).
@@ -64,17 +69,11 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: Any) -> Any:
-        step = _number_of(step)
-        shape = ops.minimum(ops.rsqrt(step), ops.multiply(step, self.warmup_steps**-1.5))
-        return ops.multiply(shape, self.factor * self.hidden_dim**-0.5)
+        rate = _rise_and_fall(_number_of(step), self.warmup_steps)
+        return ops.multiply(rate, self.factor * self.hidden_dim**-0.5)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "hidden_dim": self.hidden_dim,
-            "warmup_steps": self.warmup_steps,
-            "factor": self.factor,
-            "name": self.name,
-        }
+        return {n: getattr(self, n) for n in ("hidden_dim", "warmup_steps", "factor", "name")}
 
 
 class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -256,18 +255,12 @@ class SimplexLearningRate(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step: Any) -> Any:
         step = _number_of(step)
-        shape = ops.minimum(ops.rsqrt(step), ops.multiply(step, self.warmup_steps**-1.5))
         layers = sum(depths_of(self.num_layers)) / 2
-        rate = ops.multiply(shape, (self.hidden_dim / layers) ** -0.5)
+        rate = _rise_and_fall(step, self.warmup_steps) * (self.hidden_dim / layers) ** -0.5
         if self.last_step is None:
             return rate
         return ops.where(ops.greater(step, self.last_step), ops.zeros_like(rate), rate)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "hidden_dim": self.hidden_dim,
-            "num_layers": self.num_layers,
-            "warmup_steps": self.warmup_steps,
-            "last_step": self.last_step,
-            "name": self.name,
-        }
+        names = ("hidden_dim", "num_layers", "warmup_steps", "last_step", "name")
+        return {name: getattr(self, name) for name in names}

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.ops.crossentropy import smoothed_crossentropy
 from keras_attention.ops.nan import one_or_nan
+from keras_attention.ops.operations import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
 from keras_attention.utils.checks import (
     check_boolean,
@@ -155,9 +155,6 @@ def check_labels(y_true: Any, y_pred: Any, pad_token_id: int = 0) -> tuple[Any, 
 
     Labels of padding become 0. The values of labels are checked in NumPy arrays only: a tensor may have
     none yet (see `label_weights`).
-
-    Raises:
-        ValueError: If shapes do not fit together, or a NumPy array holds a label outside the vocabulary.
     """
     given = y_true = check_numbers("y_true", y_true)
     y_pred = check_numbers("y_pred", y_pred)

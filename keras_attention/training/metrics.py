@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.ops.crossentropy import token_nll
+from keras_attention.ops.operations import token_nll
 from keras_attention.training.losses import check_labels, label_weights
 from keras_attention.utils.checks import check_integer, check_text
 

@@ -40,11 +40,7 @@ def with_moving_average(model: keras.Model) -> Iterator[None]:
 
 
 def load_moving_average(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
-    """Set the weights of a built model to the moving average that the last of some checkpoints holds.
-
-    Raises:
-        ValueError: If the checkpoint holds no moving average, or is another model's.
-    """
+    """Set the weights of a built model to the moving average that the last of some checkpoints holds."""
     path = Path(paths[-1])
     manifest = read_manifest(path)
     if not manifest.get("moving_average"):

@@ -10,7 +10,7 @@ from keras import ops
 from keras.optimizers import schedules
 
 from keras_attention.ops.dispatch import backend_choice
-from keras_attention.ops.norm import global_norm
+from keras_attention.ops.operations import global_norm
 from keras_attention.ops.simplex import Simplex
 from keras_attention.training.distribution import sum_over_replicas, update_where
 from keras_attention.training.fused_adam import AdamStep, tensorflow_adam_update, torch_adam_updates

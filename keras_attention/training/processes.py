@@ -39,11 +39,7 @@ def launched() -> tuple[int, int] | None:
 
 
 def timeout_minutes() -> float:
-    """How long to wait for other processes before they are taken to be dead.
-
-    Raises:
-        ValueError: If the environment variable `KERAS_ATTENTION_TIMEOUT_MINUTES` is no positive number.
-    """
+    """How long to wait for other processes before they are taken to be dead."""
     text = os.environ.get(TIMEOUT, TIMEOUT_MINUTES)
     with contextlib.suppress(ValueError):
         if 0 < float(text) < float("inf"):
@@ -55,11 +51,7 @@ def timeout_minutes() -> float:
 
 @contextlib.contextmanager
 def joined() -> Iterator[None]:
-    """Be one of the processes that `torchrun` started, until the block ends.
-
-    Raises:
-        RuntimeError: If a process is missing, named by its number.
-    """
+    """Be one of the processes that `torchrun` started, until the block ends."""
     import torch
     import torch.distributed as dist
 

@@ -72,34 +72,3 @@ def decoder_block(block, x, memory, own_allowed, cross_allowed):
         lambda x: attention(block, "cross_attention", x, memory, cross_allowed),
     )  # fmt: skip
     return feed_forward(block, x), own, cross
-
-
-# Every argument of both blocks, none at its default.
-ARGUMENTS = {
-    "num_heads": 3,
-    "intermediate_dim": 11,
-    "key_dim": 4,
-    "value_dim": 6,
-    "dropout": 0.15,
-    "attention_dropout": 0.25,
-    "activation_dropout": 0.35,
-    "activation": "gelu",
-    "normalize_first": True,
-    "use_attention_bias": True,
-    "layer_norm_epsilon": 1e-4,
-    "kernel_initializer": "he_normal",
-    "seed": 5,
-    "name": "mine",
-}
-
-
-def assert_arguments_arrive(block):
-    """Each of `ARGUMENTS` is in the part of a built block that it is for."""
-    attention, residual = block.self_attention, block.self_attention_residual
-    assert (attention.num_heads, attention.key_dim, attention.value_dim) == (3, 4, 6)
-    assert attention.dropout == 0.25 and attention.use_bias
-    assert (residual.dropout, residual.normalize_first, residual.epsilon) == (0.15, True, 1e-4)
-    assert (block.feed_forward.intermediate_dim, block.feed_forward.dropout) == (11, 0.35)
-    assert block.feed_forward.activation.__name__ == "gelu"
-    assert type(block.feed_forward.kernel_initializer).__name__ == "HeNormal"
-    assert attention.get_config()["kernel_initializer"]["class_name"] == "HeNormal"

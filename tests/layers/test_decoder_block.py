@@ -1,7 +1,5 @@
 """The decoder block against its pieces in NumPy, in users' models, and one position at a time."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -9,8 +7,6 @@ from keras import ops
 
 from keras_attention import TransformerDecoderBlock
 from tests.layers.block_oracle import (
-    ARGUMENTS,
-    assert_arguments_arrive,
     decoder_block,
     numpy,
     randomized,
@@ -172,20 +168,6 @@ def test_mixed_precision_is_close_and_stays_so(policy):
     np.testing.assert_allclose(numpy(got[0]), wanted, atol=0.2)
     nothing = layer(X * 100, MEMORY, encoder_padding_mask=np.zeros((B, S), bool))
     assert np.isfinite(numpy(nothing)).all()
-
-
-@pytest.mark.backends("torch")
-def test_config_round_trip_of_every_argument():
-    layer = TransformerDecoderBlock(**ARGUMENTS)
-    config = json.loads(json.dumps(layer.get_config()))
-    assert set(ARGUMENTS) <= set(config)
-    copy = TransformerDecoderBlock.from_config(config)
-    assert copy.get_config() == layer.get_config()
-    for made in (layer, copy):
-        made.build((None, None, D), (None, None, D))
-        assert_arguments_arrive(made)
-        cross = made.cross_attention
-        assert (cross.num_heads, cross.key_dim, cross.value_dim, cross.dropout) == (3, 4, 6, 0.25)
 
 
 @pytest.mark.backends("torch")

@@ -1,7 +1,5 @@
 """The token embedding: scaled, zero for padding, tied to the softmax."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -105,34 +103,6 @@ def test_implicit_mask_if_asked_for():
     other = TokenEmbedding(V, D, pad_token_id=2, mask_zero=True)(IDS)
     np.testing.assert_array_equal(numpy(other._keras_mask).astype(bool), IDS != 2)
     assert getattr(TokenEmbedding(V, D)(IDS), "_keras_mask", None) is None
-
-
-@pytest.mark.backends("torch")
-def test_config_round_trip_of_every_argument():
-    arguments = {
-        "vocabulary_size": V,
-        "hidden_dim": D,
-        "pad_token_id": 4,
-        "tie_weights": False,
-        "embeddings_initializer": "ones",
-        "embeddings_regularizer": "l2",
-        "embeddings_constraint": "non_neg",
-        "mask_zero": True,
-        "reverse_dtype": "float32",
-        "logit_soft_cap": 30.0,
-        "name": "mine",
-        "dtype": "mixed_bfloat16",
-    }
-    layer = TokenEmbedding(**arguments)
-    config = json.loads(json.dumps(layer.get_config()))
-    assert set(arguments) <= set(config)
-    copy = TokenEmbedding.from_config(config)
-    assert copy.get_config() == layer.get_config()
-    for name in ("vocabulary_size", "hidden_dim", "pad_token_id", "tie_weights", "mask_zero",
-                 "reverse_dtype", "logit_soft_cap", "name"):  # fmt: skip
-        assert getattr(copy, name) == arguments[name]
-    assert isinstance(copy.embeddings_initializer, keras.initializers.Ones)
-    assert copy.compute_dtype == "bfloat16"
 
 
 def test_saves_and_loads(tmp_path):

@@ -1,7 +1,5 @@
 """The encoder block against its pieces in NumPy, and in users' models."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -9,8 +7,6 @@ from keras import ops
 
 from keras_attention import TransformerEncoderBlock
 from tests.layers.block_oracle import (
-    ARGUMENTS,
-    assert_arguments_arrive,
     encoder_block,
     numpy,
     randomized,
@@ -108,18 +104,6 @@ def test_mixed_precision_is_close_and_stays_so(policy, normalize_first):
     np.testing.assert_allclose(numpy(outputs), expected[0], atol=0.15)
     nothing = numpy(layer(X * 100, padding_mask=np.zeros((B, S), bool)))
     assert np.isfinite(nothing).all()
-
-
-@pytest.mark.backends("torch")
-def test_config_round_trip_of_every_argument():
-    layer = TransformerEncoderBlock(**ARGUMENTS)
-    config = json.loads(json.dumps(layer.get_config()))
-    assert set(ARGUMENTS) <= set(config)
-    copy = TransformerEncoderBlock.from_config(config)
-    assert copy.get_config() == layer.get_config()
-    for made in (layer, copy):
-        made.build((None, None, D))
-        assert_arguments_arrive(made)
 
 
 @pytest.mark.parametrize(

@@ -97,12 +97,3 @@ def test_an_additive_tensor_gives_nan_and_one_of_zeros_and_ones_is_boolean():
     for mask in (seen.astype("float32"), ops.convert_to_tensor(seen.astype("float32"))):
         got = ops.convert_to_numpy(layer(x, memory, attention_mask=mask[None]))
         np.testing.assert_array_equal(got, expected)
-
-
-def test_masks_may_be_lists():
-    """As in Keras' own layer."""
-    layer = MultiHeadAttention(2, 3)
-    query, value = np.ones((1, 2, 5), "float32"), np.arange(15, dtype="float32").reshape(1, 3, 5)
-    mask = [[[True, False, True], [False, True, False]]]
-    listed, expected = (layer(query, value, attention_mask=m) for m in (mask, np.array(mask)))
-    np.testing.assert_array_equal(*map(ops.convert_to_numpy, (listed, expected)))

@@ -85,19 +85,8 @@ def test_learned_positions_end_somewhere():
         layer(np.ones((2, 3, 5), "float32"), start_index=5)
 
 
-def test_bad_layouts_are_refused():
-    with pytest.raises(ValueError, match="'spiral'"):
-        PositionalEncoding("spiral")
-
-
 def test_in_a_functional_model_with_a_free_length():
     inputs = keras.Input((None, 8))
     model = keras.Model(inputs, PositionalEncoding()(inputs))
     got = ops.convert_to_numpy(model(np.zeros((1, 5, 8), "float32")))
     np.testing.assert_allclose(got[0], sinusoid(np.arange(5), 8), atol=1e-6)
-
-
-def test_round_trip():
-    layer = PositionalEncoding("halves", max_length=9)
-    copy = PositionalEncoding.from_config(layer.get_config())
-    assert (copy.layout, copy.max_length) == ("halves", 9)

@@ -1,7 +1,5 @@
 """Dropout, residual sum and normalisation against NumPy."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -91,20 +89,3 @@ def test_alone_in_a_functional_model(tmp_path):
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     np.testing.assert_allclose(numpy(copy([INPUTS, UPDATE])), expected, atol=1e-5)
-
-
-@pytest.mark.backends("torch")
-def test_config_round_trip_of_every_argument():
-    arguments = {
-        "dropout": 0.25,
-        "normalize_first": True,
-        "epsilon": 1e-4,
-        "seed": 9,
-        "name": "mine",
-    }
-    layer = ResidualConnection(**arguments)
-    config = json.loads(json.dumps(layer.get_config()))
-    copy = ResidualConnection.from_config(config)
-    assert {name: getattr(copy, name) for name in arguments} == arguments
-    assert copy.get_config() == layer.get_config()
-    assert copy.normalization.epsilon == 1e-4 and copy.dropout_layer.rate == 0.25

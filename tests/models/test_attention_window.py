@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_attention import Transformer, TransformerDecoderBlock, TransformerEncoderBlock
-from keras_attention.layers import attention_in_blocks
+from keras_attention.layers import multi_head_attention
 from keras_attention.ops import windowed_attention as room
 from tests.gradients import gradients
 from tests.helpers import numpy
@@ -34,7 +34,7 @@ def small_blocks(monkeypatch):
         return room.windowed_attention(*arguments)
 
     monkeypatch.setattr(room, "SMALLEST_BLOCK", 1)
-    monkeypatch.setattr(attention_in_blocks, "windowed_attention", counted)
+    monkeypatch.setattr(multi_head_attention, "windowed_attention", counted)
     return calls
 
 

@@ -15,7 +15,7 @@ from keras_attention import (
     Transformer,
 )
 from keras_attention.ops.compile import compile_for_inference
-from keras_attention.ops.norm import global_norm
+from keras_attention.ops.operations import global_norm
 from tests import branches_oracle, oracle
 from tests.models.numpy_transformer import ssru as numpy_ssru
 from tests.models.numpy_transformer import teacher_forced_logits

@@ -13,7 +13,6 @@ from keras_attention import (
     SimplexLearningRate,
     Transformer,
     Translator,
-    average_checkpoints,
 )
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.visualization.attention_entries import attention_entries
@@ -201,22 +200,6 @@ def test_saves_loads_and_keeps_the_state_in_float32(tmp_path, policy, options):
         assert (state != numpy(ops.cast(cache[0]["state"], "bfloat16"))).any()
 
 
-@pytest.mark.backends("torch")
-def test_checkpoints_are_averaged(tmp_path):
-    models = [model_of(**RICH), model_of(**RICH)]
-    for weight in models[1].trainable_weights:
-        weight.assign(3.0 * numpy(weight))
-    paths = [tmp_path / f"{i}.weights.h5" for i in range(2)]
-    for model, path in zip(models, paths, strict=True):
-        model.save_weights(path)
-    average = model_of(**RICH)
-    average_checkpoints(average, paths)
-    for weight, single in zip(
-        average.trainable_weights, model_of(**RICH).trainable_weights, strict=True
-    ):
-        np.testing.assert_allclose(numpy(weight), 2.0 * numpy(single), rtol=1e-5)
-
-
 def test_fit_lowers_the_loss_and_moves_every_weight():
     """Recomputed; that this is the same update as without, the next test says."""
     model = model_of(**RICH, recompute=True, randomized=False)
@@ -243,25 +226,6 @@ def test_fit_lowers_the_loss_and_moves_every_weight():
     assert losses[-1] < 0.6 * losses[0]
     for weight, old in zip(model.trainable_weights, before, strict=True):
         assert np.abs(numpy(weight) - old).max() > 0, weight.path
-
-
-def test_recomputed_blocks_give_the_same_update():
-    weights = []
-    for recompute in (False, True):
-        model = model_of(**RICH, recompute=recompute)
-        model.compile(keras.optimizers.SGD(0.1), LabelSmoothedCrossentropy())
-        model.train_on_batch(inputs_of(model), LABELS)
-        weights.append([numpy(w) for w in model.trainable_weights])
-    for plain, again in zip(*weights, strict=True):
-        np.testing.assert_allclose(again, plain, atol=1e-6)
-
-
-def test_padding_and_the_future_change_nothing():
-    model = model_of(**RICH)
-    inputs = inputs_of(model)
-    longer = {name: np.pad(ids, ((0, 0), (0, 3))) for name, ids in inputs.items()}
-    longer["decoder_token_ids"][:, T:] = 9
-    np.testing.assert_allclose(numpy(model(longer))[:, :T], numpy(model(inputs)), atol=2e-5)
 
 
 def test_a_start_token_has_an_embedding_unless_it_is_padding():

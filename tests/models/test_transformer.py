@@ -83,31 +83,6 @@ def test_equals_the_paper_in_numpy():
 )
 def test_parameter_counts_of_table_3(preset, vocabulary_size, count):
     assert parameters(vocabulary_size=vocabulary_size, **PRESETS[preset]) == count
-    assert closed_form(vocabulary_size, **PRESETS[preset]) == count
-
-
-def closed_form(
-    vocabulary_size,
-    num_layers=6,
-    hidden_dim=512,
-    intermediate_dim=2048,
-    num_heads=8,
-    key_dim=None,
-    value_dim=None,
-    position_layout="interleaved",
-    max_length=256,
-    dropout=0.1,
-):
-    """Matrices, biases and gains counted from section 3; the projections of attention have no bias."""
-    v, d, f, n, layers = vocabulary_size, hidden_dim, intermediate_dim, num_heads, num_layers
-    k = key_dim or d // n
-    attention = 2 * d * n * k + 2 * d * n * (value_dim or k)  # W^Q, W^K; W^V, W^O
-    feed_forward = d * f + f + f * d + d
-    norm = 2 * d
-    encoder = layers * (attention + feed_forward + 2 * norm)
-    decoder = layers * (2 * attention + feed_forward + 3 * norm)
-    positions = 2 * max_length * d if position_layout == "learned" else 0
-    return v * d + encoder + decoder + positions
 
 
 def parameters(**arguments):
@@ -154,38 +129,6 @@ def test_a_softmax_matrix_of_its_own():
             weight.assign(weights[weight.path])
     np.testing.assert_allclose(numpy(untied(INPUTS)), -2.0 * numpy(tied(INPUTS)), atol=2e-5)
     assert untied.count_params() - tied.count_params() == table.size
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"normalize_first": True}, {"position_layout": "learned"}, {"tie_weights": False}],
-)
-def test_decoding_step_by_step_equals_the_forward(options):
-    model = randomized(small(**options))
-    expected = numpy(model(INPUTS))
-    memory = model.encode(SOURCE)
-    beams, length = 3, T + 2
-    cache = model.initial_cache(B, beams, length)
-    for t in range(T):
-        logits, cache = model.decode_step(
-            np.repeat(TARGET[:, t : t + 1], beams, 1), t, memory, cache
-        )
-        for k in range(beams):
-            np.testing.assert_allclose(numpy(logits)[:, k], expected[:, t], atol=2e-5)
-
-
-def test_beams_have_histories_of_their_own():
-    model = randomized(small())
-    memory = model.encode(SOURCE[:1])
-    histories = np.array([[0, 3, 4], [0, 7, 4]])
-    cache = model.initial_cache(1, 2, 3)
-    for t in range(3):
-        logits, cache = model.decode_step(histories[None, :, t], t, memory, cache)
-    expected = model(
-        {"encoder_token_ids": np.repeat(SOURCE[:1], 2, 0), "decoder_token_ids": histories}
-    )
-    np.testing.assert_allclose(numpy(logits)[0], numpy(expected)[:, -1], atol=2e-5)
-    assert np.abs(numpy(logits)[0, 0] - numpy(logits)[0, 1]).max() > 1e-3
 
 
 def test_padding_of_the_source_changes_nothing():
@@ -384,12 +327,6 @@ def test_bad_inputs_are_named():
         small()({"tokens": SOURCE})
     with pytest.raises(ValueError, match="no argument 'n_layers'. Did you mean 'num_layers'?"):
         Transformer(9, n_layers=1)
-
-
-def test_sequences_beyond_learned_positions_are_refused():
-    model = small(position_layout="learned", max_length=5)
-    with pytest.raises(ValueError, match="max_length=6"):
-        model(INPUTS)
 
 
 def test_a_step_beyond_the_cache_and_unknown_ids_are_refused():

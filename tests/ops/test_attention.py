@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops.attention import dot_product_attention
+from keras_attention.ops.operations import dot_product_attention
 from keras_attention.ops.reference import masked_softmax
 from tests import oracle
 from tests.gradients import gradients

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_attention.ops import reference
-from keras_attention.ops.branches import sum_of_branches
+from keras_attention.ops.operations import sum_of_branches
 from tests import branches_oracle
 from tests.gradients import gradients
 from tests.helpers import numpy

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops.crossentropy import smoothed_crossentropy, token_nll
+from keras_attention.ops.operations import smoothed_crossentropy, token_nll
 from keras_attention.ops.reference import DEFINITIONS
 from tests import oracle
 from tests.gradients import gradients

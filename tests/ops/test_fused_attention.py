@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_attention import MultiHeadAttention
-from keras_attention.ops.attention import dot_product_attention
+from keras_attention.ops.operations import dot_product_attention
 from tests.gradients import gradients
 from tests.helpers import numpy
 

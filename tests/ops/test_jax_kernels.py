@@ -21,7 +21,7 @@ UPSTREAM = rng.normal(size=ROWS).astype("float32")
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("dtype,tolerance", [("float32", 2e-6), ("bfloat16", 0.02)])
 def test_crossentropy_and_its_gradient_equal_numpy(definitions, epsilon, dtype, tolerance):
-    from keras_attention.ops.crossentropy import smoothed_crossentropy
+    from keras_attention.ops.operations import smoothed_crossentropy
 
     logits = ops.convert_to_numpy(ops.cast(ops.cast(LOGITS, dtype), "float32"))
 

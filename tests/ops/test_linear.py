@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops.linear import joined_linear, linear
+from keras_attention.ops.operations import joined_linear, linear
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 
 rng = np.random.default_rng(7)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_attention.ops.operations import dropout_add_norm
 from keras_attention.ops.reference import DEFINITIONS
-from keras_attention.ops.residual import dropout_add_norm
 from tests import oracle
 from tests.helpers import numpy
 

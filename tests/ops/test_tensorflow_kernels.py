@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops import attention, linear, residual
+from keras_attention.ops import operations
 from keras_attention.ops.reference import DEFINITIONS
 from tests.dropout_statistics import assert_independent, assert_share_is_kept
 from tests.helpers import numpy
@@ -64,7 +64,7 @@ def test_attention_equals_its_definition(definitions, dtype, tolerance):
     )
     definitions.clear()
     got = with_gradients(
-        outputs(attention.dot_product_attention), arrays, upstream, dtype, any_shape=True
+        outputs(operations.dot_product_attention), arrays, upstream, dtype, any_shape=True
     )
     assert definitions == []
     assert_close(got, expected, tolerance)
@@ -85,7 +85,7 @@ def test_attention_without_mask_through_weights_and_dropout(definitions):
     expected = with_gradients(
         run(DEFINITIONS["dot_product_attention"]), arrays, upstream, "float32"
     )
-    got = with_gradients(run(attention.dot_product_attention), arrays, upstream, "float32")
+    got = with_gradients(run(operations.dot_product_attention), arrays, upstream, "float32")
     assert definitions == []
     assert_close(got, expected, 5e-6)
 
@@ -101,7 +101,7 @@ def test_linear_equals_its_definition(definitions, dtype, tolerance, relu):
         return lambda *x: function(*x, relu)
 
     expected = with_gradients(outputs(DEFINITIONS["linear"]), arrays, upstream, "float32")
-    got = with_gradients(outputs(linear.linear), arrays, upstream, dtype, any_shape=True)
+    got = with_gradients(outputs(operations.linear), arrays, upstream, dtype, any_shape=True)
     assert definitions == []
     assert_close(got, expected, tolerance)
 
@@ -111,7 +111,7 @@ def test_tied_projection_equals_its_definition(definitions, dtype, tolerance):
     arrays, upstream = (normal(5, 67), normal(11, 67)), normal(5, 11)
     expected = with_gradients(DEFINITIONS["tied_projection"], arrays, upstream, "float32")
     np.testing.assert_allclose(expected[0], arrays[0] @ arrays[1].T, rtol=1e-4, atol=1e-5)
-    got = with_gradients(linear.tied_projection, arrays, upstream, dtype)
+    got = with_gradients(operations.tied_projection, arrays, upstream, dtype)
     assert definitions == []
     assert_close(got, expected, tolerance)
 
@@ -121,7 +121,7 @@ def masks(rate, seed, steps=2, shape=(40, 30, 72)):
     import tensorflow as tf
 
     seed = keras.random.SeedGenerator(seed)
-    run = tf.function(lambda x: residual.dropout(x, rate, seed))
+    run = tf.function(lambda x: operations.dropout(x, rate, seed))
     return [numpy(run(tf.ones(shape))) > 0.0 for _ in range(steps)]
 
 
@@ -129,7 +129,7 @@ def masks(rate, seed, steps=2, shape=(40, 30, 72)):
 def test_dropout_scales_and_sends_gradients_where_it_kept(definitions, dtype):
     seed, x = keras.random.SeedGenerator(5), rng.uniform(1.0, 2.0, (7, 9, 72)).astype("float32")
     outputs, (gradient,) = with_gradients(
-        lambda x: residual.dropout(x, 0.3, seed), [x], np.full_like(x, 3.0), dtype, any_shape=True
+        lambda x: operations.dropout(x, 0.3, seed), [x], np.full_like(x, 3.0), dtype, any_shape=True
     )
     assert definitions == []
     keep = outputs != 0.0

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops import crossentropy, residual
-from keras_attention.ops.attention import dot_product_attention
-from keras_attention.ops.linear import joined_linear, linear, tied_projection
-from keras_attention.ops.lookup import lookup
+from keras_attention.ops import operations
+from keras_attention.ops.operations import (
+    dot_product_attention,
+    joined_linear,
+    linear,
+    lookup,
+    reshape,
+    tied_projection,
+)
 from keras_attention.ops.reference import DEFINITIONS
-from keras_attention.ops.shapes import reshape
 from tests import oracle
 from tests.dropout_statistics import assert_independent, assert_share_is_kept
 from tests.helpers import numpy
@@ -58,7 +62,7 @@ def test_crossentropy_and_its_gradient_equal_numpy(monkeypatch, definitions, chu
     monkeypatch.setattr(torch_crossentropy, "CHUNK_ON_CPU", chunk)
     logits = tensor(LOGITS, dtype)
     before = numpy(logits).copy()
-    losses = crossentropy.smoothed_crossentropy(logits, LABELS, 1 - epsilon, epsilon / (V - 1))
+    losses = operations.smoothed_crossentropy(logits, LABELS, 1 - epsilon, epsilon / (V - 1))
     assert definitions == [] and losses.dtype == torch.float32
     expected = [
         oracle.smoothed_nll(before[row].astype("float64"), LABELS[row], epsilon)
@@ -83,7 +87,7 @@ def test_targets_that_do_not_sum_to_one(values):
     labels, logits = torch.from_numpy(LABELS), tensor(LOGITS)
     upstream = torch.from_numpy(UPSTREAM)
     expected = DEFINITIONS["smoothed_crossentropy"](logits, labels, *values)
-    got = crossentropy.smoothed_crossentropy(logits, labels, *values)
+    got = operations.smoothed_crossentropy(logits, labels, *values)
     assert_same(got, expected, "float32")
     (slope,), (expected_slope,) = (
         torch.autograd.grad(x, logits, upstream) for x in (got, expected)
@@ -101,14 +105,14 @@ def test_a_metric_takes_the_normalizers_from_the_loss_of_the_same_logits(monkeyp
     monkeypatch.setattr(torch, "logsumexp", lambda *x, **k: passes.append(1) or original(*x, **k))
 
     def nll(logits, labels=LABELS):
-        got = numpy(crossentropy.token_nll(logits.reshape(ROWS, V), labels).detach())
+        got = numpy(operations.token_nll(logits.reshape(ROWS, V), labels).detach())
         rows = numpy(logits.reshape(ROWS, V).detach()).astype("float64")
         expected = [oracle.smoothed_nll(rows[i], labels[i], 0.0) for i in range(ROWS)]
         np.testing.assert_allclose(got, expected, rtol=1e-5)
         return len(passes)
 
     logits = tensor(LOGITS) * 1.0  # The result of an operation, as a model's are.
-    crossentropy.smoothed_crossentropy(logits.reshape(ROWS, V), LABELS, 0.9, 0.1 / (V - 1))
+    operations.smoothed_crossentropy(logits.reshape(ROWS, V), LABELS, 0.9, 0.1 / (V - 1))
     assert len(passes) == 1
     assert nll(logits) == 1 and nll(logits, (LABELS + 1) % V) == 1
     assert nll(logits.flip(0)) == 2  # Other rows.
@@ -299,7 +303,7 @@ def drawn(rate, seed, steps=2, shape=(40, 30, D)):
     import torch
 
     seed = keras.random.SeedGenerator(seed)
-    return [numpy(residual.dropout(torch.ones(shape), rate, seed)) > 0.0 for _ in range(steps)]
+    return [numpy(operations.dropout(torch.ones(shape), rate, seed)) > 0.0 for _ in range(steps)]
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3])
@@ -372,7 +376,7 @@ def test_dropout_add_norm_equals_the_definition(definitions, rate, dtype):
     parameters = [tensor(rng.uniform(0.5, 2.0, D).astype("float32")), tensor(normal(D))]
     inputs = [*(tensor(array, dtype) for array in arrays), *parameters]
     upstream = torch.from_numpy(normal(3, 4, D)).to(inputs[0].dtype)
-    got = residual.dropout_add_norm(*inputs, 1e-6, rate, keras.random.SeedGenerator(5))
+    got = operations.dropout_add_norm(*inputs, 1e-6, rate, keras.random.SeedGenerator(5))
     assert definitions == []
     slopes = torch.autograd.grad(got, inputs, upstream)
     # Where a unit was dropped, nothing goes back to it.
@@ -393,7 +397,7 @@ def test_dropout_sends_back_what_it_kept_and_scales_both_ways():
     import torch
 
     x = tensor(normal(6, D))
-    y = residual.dropout(x, 0.3, keras.random.SeedGenerator(5))
+    y = operations.dropout(x, 0.3, keras.random.SeedGenerator(5))
     (slope,) = torch.autograd.grad(y, x, torch.ones_like(y))
     keep = numpy(y) != 0.0
     np.testing.assert_allclose(numpy(y), np.where(keep, numpy(x) / 0.7, 0.0), rtol=1e-6)

@@ -5,9 +5,9 @@ import pytest
 from keras import ops
 
 from keras_attention import MultiHeadAttention
-from keras_attention.layers import attention_in_blocks
+from keras_attention.layers import multi_head_attention
 from keras_attention.ops import windowed_attention as room
-from keras_attention.ops.attention import dot_product_attention
+from keras_attention.ops.operations import dot_product_attention
 from tests.gradients import gradients
 from tests.helpers import numpy
 
@@ -75,7 +75,7 @@ def test_the_layer_uses_blocks_where_they_save_and_changes_nothing(monkeypatch, 
         return room.windowed_attention(*args, **kwargs)
 
     monkeypatch.setattr(room, "SMALLEST_BLOCK", 4)
-    monkeypatch.setattr(attention_in_blocks, "windowed_attention", counted)
+    monkeypatch.setattr(multi_head_attention, "windowed_attention", counted)
     np.testing.assert_allclose(numpy(layer(x, x, **arguments)), numpy(expected), atol=1e-5)
     assert len(calls) == 1
     full = dict(arguments, attention_mask=np.ones((B, T, T), bool))

@@ -89,19 +89,13 @@ def test_a_second_start_does_what_is_missing(tmp_path, inputs, shout):
     assert_is_whole(tmp_path / "out")
 
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), range(1, 21)], ids=str)
 def test_shares_together_are_the_whole(tmp_path, inputs, shout, order):
     for k in order:
-        joined = run_chunks(folder_for(tmp_path, inputs), shout, (k, 3), show_progress=False)
+        share = (k, len(order))  # The last case has more shares than chunks.
+        joined = run_chunks(folder_for(tmp_path, inputs), shout, share, show_progress=False)
         assert bool(joined) == (k == order[-1])
     assert sorted(shout.seen()) == sorted(LINES)
-    assert_is_whole(tmp_path / "out")
-
-
-def test_more_shares_than_chunks(tmp_path, inputs, shout):
-    for k in range(1, 21):
-        run_chunks(folder_for(tmp_path, inputs), shout, (k, 20), show_progress=False)
-    assert shout.seen() == LINES
     assert_is_whole(tmp_path / "out")
 
 
@@ -180,12 +174,15 @@ def test_another_backend_goes_on_once_all_is_done(tmp_path, inputs, shout):
     assert shout.seen() == seen
 
 
-def test_a_folder_with_other_files_is_refused(tmp_path, inputs, shout):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("mine")
+@pytest.mark.parametrize("name", ["mine", "parts/mine"])
+def test_a_folder_with_other_files_is_refused(tmp_path, inputs, shout, name):
+    mine = tmp_path / "out" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
     with pytest.raises(OccupiedPath, match="not the folder of bulk work"):
         run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == [mine]
+    assert mine.read_text() == "mine" and shout.seen() == []
 
 
 def test_a_bad_line_is_named_before_anything_is_done(tmp_path, inputs, shout):
@@ -217,15 +214,6 @@ def test_inputs_that_would_share_a_name_are_refused(tmp_path, inputs):
         folder_for(tmp_path, [])
     with pytest.raises(FileNotFoundError, match="missing"):
         folder_for(tmp_path, [tmp_path / "missing"])
-
-
-def test_a_folder_of_parts_that_is_somebody_elses_stays(tmp_path, inputs, shout):
-    mine = tmp_path / "out" / "parts" / "mine"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("mine")
-    with pytest.raises(OccupiedPath, match="not the folder of bulk work"):
-        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert mine.read_text() == "mine" and shout.seen() == []
 
 
 def test_a_change_of_the_last_input_is_found_before_work(tmp_path, inputs, shout):
@@ -411,11 +399,6 @@ class TestElsewhere:
         names = {name.rsplit("/", 1)[-1] for name in bucket.find("/bucket/out")}
         assert names == {"a.txt", "b.txt", "c.txt", "empty.txt", "manifest.json"}
         bucket.get("/bucket/out", str(tmp_path / "out"), recursive=True)
-        assert_is_whole(tmp_path / "out")
-
-    def test_shares_join(self, bucket, shout, tmp_path):
-        for k in (2, 1, 3):
-            run_chunks(self.folder(tmp_path / "out"), shout, (k, 3), show_progress=False)
         assert_is_whole(tmp_path / "out")
 
     def test_what_is_refused(self, bucket, shout):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_attention.recipes.compare import compare_precisions, precisions_text
+from keras_attention.recipes.compare import compare_precisions
 from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
 
 pytestmark = pytest.mark.backends("torch")  # with int8 once, where nothing is traced
@@ -27,18 +27,6 @@ def test_the_plain_search_is_in_float32_whatever_the_model_was_trained_in():
     )
     assert results["float32"]["differs"] == 0
     assert results["bfloat16"]["differs"] > 0
-
-
-def test_table_says_by_how_much():
-    results = {
-        "float32": {"bleu": 38.25, "differs": 0, "seconds": 20.0},
-        "int8": {"bleu": 38.375, "differs": 31, "seconds": 8.0},
-    }
-    rows = [line.split() for line in precisions_text(results, lines=1000).splitlines()[1:]]
-    assert rows == [
-        ["float32", "38.25", "+0.00", "0", "50.0"],
-        ["int8", "38.38", "+0.12", "31", "125.0"],
-    ]
 
 
 def test_an_unknown_precision_is_refused():

@@ -12,19 +12,13 @@ from keras_attention.callbacks import RunCallback
 from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS
 from keras_attention.recipes import TranslationConfig, train_translation
 from keras_attention.recipes.run import Run
-from tests.recipes.small_runs import SMALL, small_corpus
+from tests.recipes.small_runs import small_corpus
+from tests.recipes.test_resumed_runs import TINY as TINIEST
 from tests.recipes.test_resumed_runs import numbers_of
 
 pytestmark = pytest.mark.backends("torch")
 
-TINY = dataclasses.replace(
-    SMALL,
-    model_arguments={"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2},
-    steps=11,
-    beam_size=1,
-    bleu_every=1,
-    attention_log=False,
-)
+TINY = dataclasses.replace(TINIEST, steps=11, bleu_every=1, attention_log=False)
 HOOKS = (
     "train_begin",
     "epoch_begin",

@@ -62,12 +62,6 @@ def test_the_average_is_the_mean_in_float64(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [path.name for path in paths]
 
 
-@pytest.mark.backends("torch")
-def test_an_average_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="no checkpoints"):
-        average_checkpoints(model(), [])
-
-
 def test_a_run_in_two_parts_equals_one(tmp_path):
     """Also in what the dropout draws: not the first epochs' masks again."""
     whole = model(keras.layers.Dropout(0.4, seed=3))
@@ -284,28 +278,21 @@ def test_an_average_replaces_nothing_but_an_average(tmp_path):
         save_average(made, tmp_path / "averaged", checkpoints.paths)
     save_average(made, tmp_path / "averaged", checkpoints.paths, overwrite=True)
     assert len(read_manifest(tmp_path / "averaged")["averaged_from"]) == 2
-    (tmp_path / "file").write_text("theirs")
-    (tmp_path / "averaged" / "notes").write_text("theirs")
+    save_average(made, tmp_path / "changed", checkpoints.paths)
+    theirs = [tmp_path / name for name in ("file", "averaged/notes", "changed/model.weights.h5")]
+    for path in theirs:
+        path.write_text("theirs")
     weights = made.get_weights()
-    for path in (tmp_path / "file", tmp_path / "averaged", checkpoints.paths[0]):
+    for path in (
+        *[tmp_path / name for name in ("file", "averaged", "changed")],
+        checkpoints.paths[0],
+    ):
         with pytest.raises(ValueError, match="did not write it|is a file"):
             save_average(made, path, checkpoints.paths[1:], overwrite=True)
-    assert (tmp_path / "file").read_text() == "theirs"
-    assert (tmp_path / "averaged" / "notes").read_text() == "theirs"
+    assert [path.read_text() for path in theirs] == ["theirs"] * 3
     assert read_manifest(checkpoints.paths[0])["epoch"] == 1
     for got, expected in zip(made.get_weights(), weights, strict=True):
         np.testing.assert_array_equal(got, expected)
-
-
-@pytest.mark.backends("torch")
-def test_changed_weights_are_no_average_of_ours(tmp_path):
-    made, checkpoints = model(), Checkpoints(tmp_path / "run")
-    fit(made, 2, [checkpoints])
-    save_average(made, tmp_path / "averaged", checkpoints.paths)
-    (tmp_path / "averaged" / "model.weights.h5").write_bytes(b"theirs")
-    with pytest.raises(ValueError, match="did not write it, or not all of it"):
-        save_average(made, tmp_path / "averaged", checkpoints.paths, overwrite=True)
-    assert (tmp_path / "averaged" / "model.weights.h5").read_bytes() == b"theirs"
 
 
 @pytest.mark.backends("torch")
@@ -474,16 +461,8 @@ def test_which_checkpoints_are_averaged(tmp_path):
     assert chosen(minutes=0, last=3) == [60, 70, 80]
     assert chosen(updates=20) == [20, 40, 60, 80]
     assert chosen(updates=30, last=2) == [60, 80]
-    for arguments, message in (
-        ({"last": 0}, "last=0"),
-        ({"minutes": -1}, "minutes=-1"),
-        ({"updates": 0}, "updates=0"),
-        ({"updates": 20, "minutes": 10}, "updates=20, minutes=10"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            chosen(**arguments)
-    with pytest.raises(ValueError, match="updates=0"):
-        Checkpoints(tmp_path, average_updates=0)
+    with pytest.raises(ValueError, match="updates=20, minutes=10"):
+        chosen(updates=20, minutes=10)
     with pytest.raises(ValueError, match="no checkpoints in"):
         select_checkpoints(tmp_path / "update-00000010")
 

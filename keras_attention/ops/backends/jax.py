@@ -41,7 +41,7 @@ _crossentropy.defvjp(_crossentropy_forward, _crossentropy_backward)
 
 
 def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
-    """See `keras_attention.ops.crossentropy.smoothed_crossentropy`.
+    """See `keras_attention.ops.reference.smoothed_crossentropy`.
 
     Its gradient is written out: one pass over the logits, which are all that it keeps.
     """
@@ -54,7 +54,7 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
 def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
-    """See `keras_attention.ops.residual.dropout_add_norm`."""
+    """See `keras_attention.ops.reference.dropout_add_norm`."""
     if inputs.shape[-1] < reference.SMALLEST_WIDTH:
         return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
     if rate > 0.0:
@@ -90,7 +90,7 @@ def dot_product_attention(
     dropout: Callable[[Any], Any] | None = None,
     flash: bool | None = False,
 ) -> tuple[Any, Any]:
-    """See `keras_attention.ops.attention.dot_product_attention`; fused on GPUs."""
+    """See `keras_attention.ops.reference.dot_product_attention`; fused on GPUs."""
     if flash is False or dropout is not None or not _suits_cudnn(query, key, value):
         return reference.dot_product_attention(query, key, value, mask, scale, dropout, flash)
     return reference.attend_without_blind_rows(_fused, query, key, value, mask, scale), None
@@ -168,7 +168,7 @@ _relu_branches.defvjp(_relu_branches_forward, _relu_branches_backward)
 def sum_of_branches(
     inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
 ) -> Any:
-    """See `keras_attention.ops.branches.sum_of_branches`."""
+    """See `keras_attention.ops.reference.sum_of_branches`."""
     is_relu = activation in (None, keras.activations.relu)
     if not is_relu or kernels.shape[-1] < reference.SMALLEST_WIDTH:
         return reference.sum_of_branches(inputs, kernels, biases, weights, activation)

@@ -59,7 +59,7 @@ def _crossentropy_backward(logits, labels, log_normalizer, on_value, off_value, 
 
 
 def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
-    """See `keras_attention.ops.crossentropy.smoothed_crossentropy`."""
+    """See `keras_attention.ops.reference.smoothed_crossentropy`."""
     if not _is_fast(logits.shape[-1]):
         return reference.smoothed_crossentropy(logits, labels, on_value, off_value)
     labels = tf.cast(labels, "int32")
@@ -130,7 +130,7 @@ def _norm_backward(upstream, normalized, scale, gamma, rate, seed):
 def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
-    """See `keras_attention.ops.residual.dropout_add_norm`."""
+    """See `keras_attention.ops.reference.dropout_add_norm`."""
     if not _is_fast(inputs.shape[-1]):
         return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
     shape, seed = tf.shape(inputs), seed.next()
@@ -162,7 +162,7 @@ def _dropped(inputs, rate, seed):
 
 
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
-    """See `keras_attention.ops.residual.dropout`."""
+    """See `keras_attention.ops.reference.dropout`."""
     if not _is_fast(inputs.shape[-1]):
         return reference.dropout(inputs, rate, seed)
     rate, seed = tf.constant(rate, "float32"), seed.next()
@@ -177,7 +177,7 @@ def dropout(inputs: Any, rate: float, seed: Any) -> Any:
 def linear(
     inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
 ) -> Any:
-    """See `keras_attention.ops.linear.linear`.
+    """See `keras_attention.ops.reference.linear`.
 
     TensorFlow's graph optimizer makes one operation of a product, a `bias_add` and a ReLU.
     """
@@ -209,7 +209,7 @@ def _product(rows, matrix, bias):
 def joined_linear(
     inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None
 ) -> list[Any]:
-    """See `keras_attention.ops.linear.joined_linear`."""
+    """See `keras_attention.ops.reference.joined_linear`."""
     width = inputs.shape[-1]
     matrices = [tf.reshape(kernel, (width, -1)) for kernel in kernels]
     sizes = [matrix.shape[1] for matrix in matrices]
@@ -225,7 +225,7 @@ def joined_linear(
 
 
 def tied_projection(inputs: Any, table: Any) -> Any:
-    """See `keras_attention.ops.linear.tied_projection`.
+    """See `keras_attention.ops.reference.tied_projection`.
 
     Neither the table nor its gradient, (V, D) both, is ever transposed.
     """
@@ -237,7 +237,7 @@ def tied_projection(inputs: Any, table: Any) -> Any:
 def sum_of_branches(
     inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
 ) -> Any:
-    """See `keras_attention.ops.branches.sum_of_branches`."""
+    """See `keras_attention.ops.reference.sum_of_branches`."""
     is_relu = activation in (None, keras.activations.relu)
     if not is_relu or not _is_fast(kernels.shape[-1]):
         return reference.sum_of_branches(inputs, kernels, biases, weights, activation)
@@ -262,7 +262,7 @@ def dot_product_attention(
     dropout: Callable[[Any], Any] | None = None,
     flash: bool | None = False,
 ) -> tuple[Any, Any]:
-    """See `keras_attention.ops.attention.dot_product_attention`.
+    """See `keras_attention.ops.reference.dot_product_attention`.
 
     Of the scores nothing is kept but the weights.
     """
@@ -287,7 +287,7 @@ def dot_product_attention(
 
 
 def global_norm(gradients: Sequence[Any]) -> tf.Tensor:
-    """See `keras_attention.ops.norm.global_norm`. The squares are never written to memory."""
+    """See `keras_attention.ops.reference.global_norm`. The squares are never written to memory."""
     halves = [tf.nn.l2_loss(tf.cast(tf.convert_to_tensor(g), "float32")) for g in gradients]
     return tf.sqrt(2.0 * tf.add_n(halves))
 

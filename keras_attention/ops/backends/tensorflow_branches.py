@@ -10,7 +10,7 @@ BRANCHES_AT_ONCE = 2
 
 @tf.custom_gradient
 def relu_branches(inputs, kernels, biases, weights):
-    """See `keras_attention.ops.branches.sum_of_branches`, for graphs and for ReLU."""
+    """See `keras_attention.ops.reference.sum_of_branches`, for graphs and for ReLU."""
     number, dtype = kernels.shape[0], inputs.dtype
     scale = tf.cast(weights, dtype)[:, None, None]
     # Weights are not below 0: w relu(z) = relu(w z). So the sum is all that is left to do.

@@ -43,7 +43,7 @@ def has_amx() -> bool:
 
 
 def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
-    """See `keras_attention.ops.shapes.reshape`."""
+    """See `keras_attention.ops.reference.reshape`."""
     is_tensor = isinstance(tensor, torch.Tensor)
     return tensor.reshape(shape) if is_tensor else reference.reshape(tensor, shape)
 
@@ -51,7 +51,7 @@ def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
 def linear(
     inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
 ) -> Any:
-    """See `keras_attention.ops.linear.linear`; the product itself adds the bias."""
+    """See `keras_attention.ops.reference.linear`; the product itself adds the bias."""
     output_axes = kernel.shape[input_axes:]
     given = [ops.convert_to_tensor(x) for x in (inputs, kernel, bias) if x is not None]
     if not is_fast(math.prod(output_axes)) or len({tensor.dtype for tensor in given}) > 1:
@@ -72,7 +72,7 @@ def _product(rows: Any, matrix: Any, bias: Any, relu: bool = False) -> Any:
 def joined_linear(
     inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None
 ) -> list[Any]:
-    """See `keras_attention.ops.linear.joined_linear`."""
+    """See `keras_attention.ops.reference.joined_linear`."""
     sizes = [math.prod(kernel.shape[1:]) for kernel in kernels]
     if not is_fast(sum(sizes)) or inputs.dtype != kernels[0].dtype:
         return reference.joined_linear(inputs, kernels, biases)
@@ -155,7 +155,7 @@ def _transposed(matrix: Any) -> Any:
 
 
 def tied_projection(inputs: Any, table: Any) -> Any:
-    """See `keras_attention.ops.linear.tied_projection`."""
+    """See `keras_attention.ops.reference.tied_projection`."""
     if not is_fast(inputs.shape[-1]):
         return reference.tied_projection(inputs, table)
     if _has_tiles(inputs):
@@ -188,7 +188,7 @@ class _TiedProjection(torch.autograd.Function):
 
 
 def lookup(table: Any, token_ids: Any) -> Any:
-    """See `keras_attention.ops.lookup.lookup`.
+    """See `keras_attention.ops.reference.lookup`.
 
     The gradient has as many rows as there are tokens: PyTorch adds it to that of the softmax with the
     same table, and need not make one of V rows, most of them zero, of it first. `backward` leaves a
@@ -213,7 +213,7 @@ def _make_dense(table: Any) -> None:
 
 
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
-    """See `keras_attention.ops.residual.dropout`."""
+    """See `keras_attention.ops.reference.dropout`."""
     if not is_fast(inputs.shape[-1]):
         return reference.dropout(inputs, rate, seed)
     return _Dropout.apply(inputs, keep_mask(inputs, rate, seed), 1.0 / (1.0 - rate))
@@ -236,7 +236,7 @@ class _Dropout(torch.autograd.Function):
 def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
-    """See `keras_attention.ops.residual.dropout_add_norm`."""
+    """See `keras_attention.ops.reference.dropout_add_norm`."""
     if not is_fast(inputs.shape[-1]):
         return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
     keep = keep_mask(update, rate, seed) if rate > 0.0 else None
@@ -281,7 +281,7 @@ def dot_product_attention(
     dropout: Callable[[Any], Any] | None = None,
     flash: bool | None = False,
 ) -> tuple[Any, Any]:
-    """See `keras_attention.ops.attention.dot_product_attention`."""
+    """See `keras_attention.ops.reference.dot_product_attention`."""
     if dropout is None and (flash or (flash is None and _fused_is_faster(query, key))):
         return reference.attend_without_blind_rows(_fused, query, key, value, mask, scale), None
     if not is_fast(query.shape[-2] * query.shape[-1]):
@@ -354,7 +354,7 @@ class _Weights(torch.autograd.Function):
 
 
 def global_norm(gradients: Sequence[Any]) -> torch.Tensor:
-    """See `keras_attention.ops.norm.global_norm`. On a CPU a product with itself is the faster."""
+    """See `keras_attention.ops.reference.global_norm`. On a CPU a product with itself is the faster."""
     tensors = [torch.as_tensor(gradient).float() for gradient in gradients]
     if any(tensor.device.type != "cpu" for tensor in tensors):
         return torch.nn.utils.get_total_norm(tensors)

@@ -16,7 +16,7 @@ ROWS_AT_ONCE = 128
 def sum_of_branches(
     inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
 ) -> Any:
-    """See `keras_attention.ops.branches.sum_of_branches`."""
+    """See `keras_attention.ops.reference.sum_of_branches`."""
     is_relu = activation in (None, keras.activations.relu)
     if not is_relu or not is_fast(kernels.shape[-1]):
         return reference.sum_of_branches(inputs, kernels, biases, weights, activation)

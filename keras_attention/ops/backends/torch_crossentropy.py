@@ -24,7 +24,7 @@ def is_fast(width: int) -> bool:
 
 
 def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
-    """See `keras_attention.ops.crossentropy.smoothed_crossentropy`.
+    """See `keras_attention.ops.reference.smoothed_crossentropy`.
 
     Keeps nothing but the logits, and no more than a chunk of them is ever float32. The normalizers of
     the last loss are remembered for as long as its logits live: a metric need not form them again.

@@ -16,20 +16,11 @@ _KNOWN: Any = weakref.WeakKeyDictionary()
 
 
 def keep_mask(like: Any, rate: float, seed: Any) -> Any:
-    """Draw which elements dropout keeps.
+    """Draw which elements of a tensor dropout keeps, from a `SeedGenerator`, which is advanced by one.
 
     On a CPU each element takes 16 of NumPy's random bits, so its rate is exact to 2^-17. A mask of
     bytes costs a quarter of one of floats to keep, and half of one of booleans to multiply with; one of
-    bfloat16 is not cast when it meets bfloat16.
-
-    Args:
-        like: A tensor; the mask gets its shape and device.
-        rate: Share of the elements that are dropped, 0 < rate < 1.
-        seed: A `keras.random.SeedGenerator`, which is advanced by one.
-
-    Returns:
-        Ones and zeros of dtype uint8, on a CPU for bfloat16 of that; with the same seed always the same
-        on the same kind of device.
+    bfloat16 is not cast when it meets bfloat16. The same seed gives the same mask on the same kind of device.
     """
     if like.device.type == "meta":  # Keras asks for shapes: nothing is drawn.
         return torch.empty(like.shape, dtype=torch.uint8, device="meta")

@@ -1,0 +1,23 @@
+"""The operations: each is the running backend's kernel where there is one, else its definition."""
+
+from typing import Any
+
+from keras_attention.ops import reference
+from keras_attention.ops.dispatch import operation
+
+dot_product_attention = operation(reference.dot_product_attention)
+dropout = operation(reference.dropout)
+dropout_add_norm = operation(reference.dropout_add_norm)
+global_norm = operation(reference.global_norm)
+joined_linear = operation(reference.joined_linear)
+linear = operation(reference.linear)
+lookup = operation(reference.lookup)
+reshape = operation(reference.reshape)
+smoothed_crossentropy = operation(reference.smoothed_crossentropy)
+sum_of_branches = operation(reference.sum_of_branches)
+tied_projection = operation(reference.tied_projection)
+
+
+def token_nll(logits: Any, labels: Any) -> Any:
+    """Negative log-likelihood `(rows,)` of labels `(rows,)`, from logits `(rows, V)`; in nats."""
+    return smoothed_crossentropy(logits, labels, on_value=1.0, off_value=0.0)

@@ -1,0 +1,123 @@
+"""Layers from their configs: every argument, none at its default, arrives where it is for."""
+
+import json
+
+import keras
+import pytest
+
+from keras_attention import (
+    FeedForward,
+    PositionalEncoding,
+    TokenEmbedding,
+    TransformerDecoderBlock,
+    TransformerEncoderBlock,
+)
+from keras_attention.layers import ResidualConnection
+
+pytestmark = pytest.mark.backends("torch")
+
+D = 6
+OF_A_BLOCK = {
+    "num_heads": 3,
+    "intermediate_dim": 11,
+    "key_dim": 4,
+    "value_dim": 6,
+    "dropout": 0.15,
+    "attention_dropout": 0.25,
+    "activation_dropout": 0.35,
+    "activation": "gelu",
+    "normalize_first": True,
+    "use_attention_bias": True,
+    "layer_norm_epsilon": 1e-4,
+    "kernel_initializer": "he_normal",
+    "seed": 5,
+    "name": "mine",
+}
+ARGUMENTS = {
+    TransformerEncoderBlock: OF_A_BLOCK,
+    TransformerDecoderBlock: OF_A_BLOCK,
+    FeedForward: {
+        "intermediate_dim": 7,
+        "activation": "gelu",
+        "dropout": 0.2,
+        "kernel_initializer": "he_normal",
+        "bias_initializer": "ones",
+        "seed": 4,
+        "name": "mine",
+    },
+    ResidualConnection: {
+        "dropout": 0.25,
+        "normalize_first": True,
+        "epsilon": 1e-4,
+        "seed": 9,
+        "name": "mine",
+    },
+    TokenEmbedding: {
+        "vocabulary_size": 11,
+        "hidden_dim": 5,
+        "pad_token_id": 4,
+        "tie_weights": False,
+        "embeddings_initializer": "ones",
+        "embeddings_regularizer": "l2",
+        "embeddings_constraint": "non_neg",
+        "mask_zero": True,
+        "reverse_dtype": "float32",
+        "logit_soft_cap": 30.0,
+        "name": "mine",
+        "dtype": "mixed_bfloat16",
+    },
+    PositionalEncoding: {"layout": "halves", "max_length": 9, "name": "mine"},
+}
+
+
+def assert_arrived_in_block(block):
+    block.build(*[(None, None, D)] * (2 if isinstance(block, TransformerDecoderBlock) else 1))
+    attention, residual = block.self_attention, block.self_attention_residual
+    for one in (attention, getattr(block, "cross_attention", attention)):
+        assert (one.num_heads, one.key_dim, one.value_dim, one.dropout) == (3, 4, 6, 0.25)
+    assert attention.use_bias
+    assert (residual.dropout, residual.normalize_first, residual.epsilon) == (0.15, True, 1e-4)
+    assert (block.feed_forward.intermediate_dim, block.feed_forward.dropout) == (11, 0.35)
+    assert block.feed_forward.activation is keras.activations.gelu
+    assert isinstance(block.feed_forward.kernel_initializer, keras.initializers.HeNormal)
+    assert attention.get_config()["kernel_initializer"]["class_name"] == "HeNormal"
+
+
+def assert_arrived_in_feed_forward(layer):
+    assert layer.activation is keras.activations.gelu
+    assert isinstance(layer.kernel_initializer, keras.initializers.HeNormal)
+    assert isinstance(layer.bias_initializer, keras.initializers.Ones)
+
+
+def assert_arrived_in_residual(layer):
+    layer.build((None, None, D))
+    assert layer.normalization.epsilon == 1e-4 and layer.dropout_layer.rate == 0.25
+
+
+def assert_arrived_in_embedding(layer):
+    assert isinstance(layer.embeddings_initializer, keras.initializers.Ones)
+    assert layer.compute_dtype == "bfloat16"
+
+
+IN_PARTS = {
+    TransformerEncoderBlock: assert_arrived_in_block,
+    TransformerDecoderBlock: assert_arrived_in_block,
+    FeedForward: assert_arrived_in_feed_forward,
+    ResidualConnection: assert_arrived_in_residual,
+    TokenEmbedding: assert_arrived_in_embedding,
+}
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+def test_config_round_trip_of_every_argument(kind):
+    given = ARGUMENTS[kind]
+    layer = kind(**given)
+    config = json.loads(json.dumps(layer.get_config()))
+    assert set(given) <= set(config)
+    copy = kind.from_config(config)
+    assert copy.get_config() == layer.get_config()
+    for made in (layer, copy):
+        for name, value in given.items():
+            if name != "dtype" and isinstance(getattr(made, name, None), (int, float, str)):
+                assert getattr(made, name) == value, name
+        IN_PARTS.get(kind, lambda made: None)(made)
