@@ -12,7 +12,8 @@ import numpy as np
 
 from keras_attention.decoding.draft_files import SavedDraft
 from keras_attention.decoding.pairs_of_text import encoded_pairs
-from keras_attention.utils.checks import check_has, check_integer
+from keras_attention.utils.checks import check_boolean, check_has, check_integer
+from keras_attention.utils.progress import Progress
 
 FORMAT = 1
 LEARNING_RATE, BATCH_ROWS = 1e-3, 512
@@ -77,6 +78,7 @@ class DraftHeads(SavedDraft):
         heads: int = 3,
         epochs: int = 10,
         max_pairs: int = 30_000,
+        show_progress: bool = True,
     ) -> DraftHeads:
         """Train heads for a model, which stays as it is, with Keras' `fit`.
 
@@ -88,6 +90,7 @@ class DraftHeads(SavedDraft):
             heads: How many tokens ahead are predicted, H, at most 8. Defaults to 3.
             epochs: How often the text is read. Defaults to 10.
             max_pairs: How many pairs are read; the first ones. Defaults to 30,000.
+            show_progress: Whether to show a progress bar. Defaults to True.
 
         Raises:
             ValueError: If an argument is out of range, or there are no pairs.
@@ -95,15 +98,19 @@ class DraftHeads(SavedDraft):
         check_has("model", model, "a built Transformer", "vocabulary_size", "pad_token_id")
         check_integer("heads", heads, 1, 8)
         check_integer("epochs", epochs, 1)
+        check_boolean("show_progress", show_progress)
         sources, targets = encoded_pairs(tokenizer, pairs, max_pairs)
         spec = model.spec() if hasattr(model, "spec") else model
-        hidden, ahead = _examples(spec, sources, targets, heads)
+        with Progress(len(sources), "reading hidden states", "pairs", show_progress) as progress:
+            hidden, ahead = _examples(spec, sources, targets, heads, progress)
         counts = np.bincount(ahead[ahead >= 0], minlength=spec.target_vocabulary_size)
         kept = np.argsort(-counts, kind="stable")[: min(MOST_CANDIDATES, np.count_nonzero(counts))]
         places = np.full(len(counts) + 1, -1, "int32")  # the last one is that of no token
         places[kept] = np.arange(len(kept))
         kernel, bias = _projection(spec, kept)
-        inner, outer = _fitted(hidden, places[ahead], kernel, bias, epochs)
+        batches = epochs * max(1, len(hidden) // BATCH_ROWS)
+        with Progress(batches, "training heads", "batches", show_progress) as progress:
+            inner, outer = _fitted(hidden, places[ahead], kernel, bias, epochs, progress)
         return cls(HeadWeights(*inner, *outer, kernel, bias, kept.astype("int32")))
 
     def propose(
@@ -151,7 +158,11 @@ class DraftHeads(SavedDraft):
 
 
 def _examples(
-    spec: Any, sources: Sequence[list[int]], targets: Sequence[list[int]], heads: int
+    spec: Any,
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    heads: int,
+    progress: Progress,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return hidden states (T, D), and of each the tokens ahead (T, H); -1 behind the end."""
     from keras_attention.engine.select import EngineSelector
@@ -161,6 +172,7 @@ def _examples(
     longest = min(LONGEST, spec.max_length or LONGEST)
     states, tokens, number = [], [], 0
     for source, target in zip(sources, targets, strict=True):
+        progress.add(1)
         if len(target) < 2 or max(len(source), len(target)) > longest:
             continue
         source_ids, fed = (
@@ -201,7 +213,12 @@ def _projection(spec: Any, token_ids: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _fitted(
-    hidden: np.ndarray, places: np.ndarray, kernel: np.ndarray, bias: np.ndarray, epochs: int
+    hidden: np.ndarray,
+    places: np.ndarray,
+    kernel: np.ndarray,
+    bias: np.ndarray,
+    epochs: int,
+    progress: Progress,
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Return the first two and the next two `HeadWeights`, trained to predict places (T, H); -1 is none."""
     import keras
@@ -223,8 +240,12 @@ def _fitted(
     trained.compile(keras.optimizers.Adam(LEARNING_RATE), loss)
     order = np.random.default_rng(0).permutation(len(hidden))
     order = order[: max(1, len(order) // BATCH_ROWS) * BATCH_ROWS]  # one shape is compiled
+    counting = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: progress.add(1)
+    )
     options: dict[str, Any] = {"epochs": epochs, "shuffle": False, "verbose": 0}
-    trained.fit(hidden[order], places[order], batch_size=BATCH_ROWS, **options)
+    options |= {"batch_size": BATCH_ROWS, "callbacks": [counting]}
+    trained.fit(hidden[order], places[order], **options)
     weights = [(*inner.get_weights(), *outer.get_weights()) for inner, outer in layers]
     inner, inner_bias, outer, outer_bias = zip(*weights, strict=True)
     return (

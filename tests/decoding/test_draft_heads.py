@@ -11,12 +11,14 @@ from keras_attention import DraftHeads, LexicalDraft, Translator
 from keras_attention.decoding.draft_heads import HeadWeights, _examples, _fitted, _projection
 from keras_attention.decoding.drafts import load_draft
 from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.progress import Progress
 from tests.engine.test_engines import V, model_with
 from tests.helpers import numpy
 
 pytestmark = pytest.mark.backends("torch")
 
 D, F, H, C = 6, 5, 3, 4
+SILENT = Progress(None, "training heads", enabled=False)
 TEXTS = ["A small house.", "The old man sees the red car.", "The dog sleeps."]
 
 
@@ -69,7 +71,7 @@ def test_proposals_are_those_of_loops():
 def test_examples_are_states_of_the_training_forward(tie_weights):
     model = model_with(tie_weights=tie_weights)
     sources, targets = [[5, 6, 7, 1], [8, 1]], [[4, 9, 3, 1], [6, 2, 1]]
-    hidden, ahead = _examples(model.spec(), sources, targets, 2)
+    hidden, ahead = _examples(model.spec(), sources, targets, 2, SILENT)
     assert ahead.tolist() == [[9, 3], [3, 1], [1, -1], [2, 1], [1, -1]]
     kernel, bias = _projection(model.spec(), np.arange(V))
     logits = [
@@ -86,7 +88,7 @@ def test_examples_are_states_of_the_training_forward(tie_weights):
     ]
     np.testing.assert_allclose(hidden @ kernel + bias, np.concatenate(logits), atol=2e-4)
     with pytest.raises(ValueError, match="targets of 2 to 128 tokens"):
-        _examples(model.spec(), [[5, 1]], [[1]], 2)
+        _examples(model.spec(), [[5, 1]], [[1]], 2, SILENT)
 
 
 def test_heads_learn_what_follows():
@@ -99,7 +101,7 @@ def test_heads_learn_what_follows():
     places[::3, 1] = -1
     kernel = (4 * random.standard_normal((D, C))).astype("float32")
     bias = random.standard_normal(C).astype("float32")
-    inner, outer = _fitted(hidden, places, kernel, bias, 300)
+    inner, outer = _fitted(hidden, places, kernel, bias, 300, SILENT)
     heads = DraftHeads(HeadWeights(*inner, *outer, kernel, bias, np.arange(C, dtype="int32")))
     states = (2 * centres).astype("float32")
     assert [heads.propose([], [], 2, state) for state in states] == following.tolist()
@@ -112,7 +114,7 @@ def test_heads_are_float32_under_any_policy(policy, tmp_path):
     places, bias = random.integers(0, C, (9, 2)), np.zeros(C, "float32")
     keras.config.set_dtype_policy(policy)
     try:
-        inner, outer = _fitted(hidden, places, kernel, bias, 1)
+        inner, outer = _fitted(hidden, places, kernel, bias, 1, SILENT)
     finally:
         keras.config.set_dtype_policy("float32")
     weights = HeadWeights(*inner, *outer, kernel, bias, np.arange(C, dtype="int32"))
