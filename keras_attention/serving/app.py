@@ -134,7 +134,7 @@ class Service:
         model = self._model(asked)
         # Lines are translated each for itself; what separates them stays.
         parts = [LINE_END.split(text) for text in asked.texts]
-        lines = [line for text in parts for line in text[::2] if normalize(line)]
+        lines = [line for text in parts for line in text[::2] if line.strip()]
         texts = Texts(model.translator, lines, asked.alternatives + 1)
         found = await self._translated(request, texts)
         self.metrics.characters.inc(sum(map(len, asked.texts)))
@@ -292,7 +292,7 @@ def _joined(
     rows = [
         # Byte tokens can form a line break, which would be none of the source's.
         [(" ".join(one.text.splitlines()), one.score) for one in next(best)]
-        if index % 2 == 0 and normalize(part)
+        if index % 2 == 0 and part.strip()
         else [(part, 0.0)]
         for index, part in enumerate(parts)
     ]

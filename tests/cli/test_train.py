@@ -480,7 +480,7 @@ def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
     assert corpus.train.filters.max_ratio == 2.5
     file.write_text("stepz = 3\n")
     told = refused(["--config", str(file)], capsys)
-    assert "unknown setting: stepz. Did you mean steps?" in told
+    assert "unknown setting: stepz. Did you mean 'steps'?" in told
 
 
 @pytest.mark.parametrize(

@@ -17,21 +17,12 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from keras_attention.engine.base import DraftTables, SearchingEngine, SearchOptions, Verifier
+from keras_attention.engine.base import SearchingEngine, SearchOptions, Verifier
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
 from keras_attention.engine.numba.choice import choice_of
 from keras_attention.engine.numba.compiling import compiled, is_on_disk
-from keras_attention.engine.numba.drafts import (
-    ACCEPTED,
-    LENGTH,
-    PROPOSED,
-    ROWS,
-    STEPS,
-    Drafting,
-    Progress,
-    verify,
-)
+from keras_attention.engine.numba.drafts import verify
 from keras_attention.engine.numba.layers import (
     ACTIVATION,
     ACTIVATIONS,
@@ -53,6 +44,7 @@ from keras_attention.engine.numba.search import (
     search,
 )
 from keras_attention.engine.numba.threads import ThreadGroup
+from keras_attention.engine.numba.verifier import NumbaVerifier, new_progress, no_tables
 from keras_attention.engine.prepare import (
     BranchWeights,
     Matrix,
@@ -71,9 +63,6 @@ WORK_PER_THREAD = 6_000_000
 CACHED_BYTES = 16 << 20
 # If the decoder is read from memory: rows from which on a thread computes for longer than it reads.
 ROWS_PER_GROUP = 24
-# Proposals behind the first one cost a tenth to a fifth of a pass each: they are made where they are right as
-# often as not.
-LEAST_SHARE = 0.5
 # In the order of `layers.SELF`, .. and `layers.SELF_NORM`, ..
 MATRICES = (
     *("self_projection", "self_output", "inner", "outer"),
@@ -172,7 +161,7 @@ class NumbaEngine(SearchingEngine):
                 weights, token_ids, limits, options, slice(None)
             )
             member = ThreadGroup(0, 1, 0, 0, np.empty(1, "float32"))
-            drafts = (_drafting(), _progress(1, 1, self.spec.start_token_id))
+            drafts = no_tables(), new_progress(1, 1, self.spec.start_token_id)
             given = (weights.model, encoder, decoder, member, *rest, *drafts)
             self._signatures[kernel] = tuple(map(numba.typeof, given))
         signature = self._signatures[kernel]
@@ -355,94 +344,6 @@ class NumbaEngine(SearchingEngine):
             stop[0] = 1
             leader.submit(int).result()  # Its turn comes when no thread reads the arrays.
             raise
-
-
-class NumbaVerifier(Verifier):
-    """Verifies tokens as rows of one sentence's step, whose products do not depend on their number."""
-
-    def __init__(self, engine: NumbaEngine, token_ids: np.ndarray, max_length: int):
-        self._engine, self._weights = engine, engine.weights
-        self._slots = max(token_ids.shape[1], max_length)
-        options = SearchOptions(1, max_length, 0.0, np.ones(max_length + 1, "float32"), 0)
-        limits = np.array([max_length])
-        arguments = engine.arguments(self._weights, token_ids, limits, options, slice(None))
-        self._encoder_workspace, _, self._source, rules, self._state, self._found = arguments
-        self._rules = rules._replace(in_a_row=1)
-        self._passes: dict[int, tuple[Any, ...]] = {}
-        self._shared = np.zeros(3, "int64")  # a barrier and what stops
-        addresses = self._shared.ctypes.data, self._shared[2:].ctypes.data
-        self._alone = ThreadGroup(0, 1, *addresses, np.empty(self._slots, "float32"))
-
-    def verify(
-        self, token_ids: np.ndarray, index: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        rows = len(token_ids)
-        if rows not in self._passes:
-            self._passes[rows] = self._passes_of(rows, _drafting())
-        threads, arguments = self._passes[rows]
-        _, workspace, _, _, state, *_, progress = arguments
-        state.tokens[0] = token_ids
-        progress.numbers[LENGTH], progress.numbers[ROWS] = index, rows
-        if index and threads == 1:
-            # A pass is short: no other thread need watch for Ctrl-C. To wake one may take as long.
-            program = self._engine.program(verify, self._weights)
-            program(self._weights.model, *arguments[:2], self._alone, *arguments[2:])
-        else:
-            self._run(threads, arguments)
-        return state.log_probs, state.ids, workspace.x
-
-    def search(
-        self, tables: DraftTables, lookahead: int, margin: float
-    ) -> tuple[list[int], np.float32, dict[str, int]]:
-        drafting = Drafting(tables, lookahead, np.float32(margin), LEAST_SHARE)
-        threads, arguments = self._passes_of(1 + lookahead, drafting)
-        self._run(threads, arguments)
-        progress = arguments[-1]
-        length, steps, proposed, accepted = progress.numbers[[LENGTH, STEPS, PROPOSED, ACCEPTED]]
-        report = {"steps": steps, "tokens": length, "proposed": proposed, "accepted": accepted}
-        return progress.tokens[1 : 1 + length].tolist(), progress.score[0], report
-
-    def _run(self, threads: int, arguments: tuple[Any, ...]) -> None:
-        program = self._engine.program(verify, self._weights)
-        self._engine.run(program, self._weights, [arguments], (threads, self._slots))
-
-    def _passes_of(self, rows: int, drafting: Drafting) -> tuple[int, tuple[Any, ...]]:
-        """Return the number of threads of passes of up to so many rows, and what they take."""
-        size = self._state.logits.shape[-1]
-        history = np.empty((2, 1, rows, self._slots + PREFETCHED_SLOTS), "int64")
-        history[:] = np.arange(history.shape[-1])
-        state = self._state._replace(
-            tokens=np.empty((1, rows), "int32"),
-            history=history,
-            logits=np.empty((rows, size), "float32"),
-            log_probs=np.empty((rows, min(2, rows, size)), "float32"),
-            ids=np.empty((rows, min(2, rows, size)), "int32"),
-        )
-        _, threads = self._engine.thread_groups(self._weights.of_step, 1, rows)
-        workspaces = self._encoder_workspace, self._engine.workspace(self._weights, rows)
-        most = len(self._rules.positions) + rows
-        progress = _progress(most, drafting.tables.most, self._engine.spec.start_token_id)
-        shared = (self._source, self._rules, state, self._found, drafting, progress)
-        return threads, (*workspaces, *shared)
-
-
-def _drafting() -> Drafting:
-    """Return that Python proposes the tokens."""
-    dtypes = ["int64"] * 4 + ["int32"] * 4 + ["float64", "int32", "float64"]
-    return Drafting(
-        DraftTables(*(np.zeros(0, each) for each in dtypes), 0), 0, np.float32(0.0), 0.0
-    )
-
-
-def _progress(length: int, candidates: int, start_token_id: int) -> Progress:
-    """Return workspace for an output of so many tokens and for so many candidates."""
-    return Progress(
-        tokens=np.full(1 + length, start_token_id, "int32"),
-        numbers=np.zeros(6, "int64"),
-        score=np.zeros(1, "float32"),
-        candidates=np.empty(candidates, "int32"),
-        probabilities=np.empty(candidates),
-    )
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
