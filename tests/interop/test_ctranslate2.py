@@ -307,8 +307,6 @@ def test_refuses_what_cannot_be_exported(tokenizer, tmp_path):
     folder = tmp_path / "model"
     with pytest.raises(ValueError, match="no activation 'elu'"):
         export_ctranslate2(make_model(tokenizer, activation="elu"), tokenizer, folder)
-    with pytest.raises(ValueError, match="CTranslate2 has no branched attention"):
-        export_ctranslate2(make_model(tokenizer, branch_feed_forward="shared"), tokenizer, folder)
     other = Transformer(9, num_layers=1, hidden_dim=4, intermediate_dim=4, num_heads=1)
     with pytest.raises(ValueError, match="vocabulary_size 9, the tokenizer 23"):
         export_ctranslate2(other, tokenizer, folder)

@@ -12,6 +12,7 @@ from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.requests import Request
 from keras_attention.engine.select import EngineSelector
 from keras_attention.evaluation.cost import ModelSizes
+from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.presets import PRESETS
@@ -241,6 +242,23 @@ def test_ctranslate2_is_refused_by_name():
     pytest.importorskip("ctranslate2")
     with pytest.raises(SpecError, match="CTranslate2 has no branched attention"):
         EngineSelector(weighted().spec(), "float32", "ctranslate2")
+
+
+@pytest.mark.backends("torch")
+def test_a_width_that_the_heads_cannot_share_is_refused():
+    with pytest.raises(ValueError, match="intermediate_dim=25, num_heads=3"):
+        weighted(branch_feed_forward="split", intermediate_dim=25)
+
+
+@pytest.mark.backends("tensorflow")
+def test_an_export_that_has_no_branches_refuses_them(tmp_path):
+    tokenizer = pytest.importorskip("keras_attention.data.tokenizer").Tokenizer.train(
+        ["a small house", "ein kleines Haus"], vocabulary_size=280
+    )
+    model = Transformer(tokenizer.vocabulary_size, **SIZES, branch_feed_forward="shared")
+    with pytest.raises(ValueError, match="CTranslate2 has no branched attention"):
+        export_ctranslate2(model, tokenizer, tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
 
 
 @pytest.mark.backends("torch")
