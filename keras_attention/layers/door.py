@@ -47,7 +47,8 @@ class Door:
         return KEYS_AND_VALUES
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        positional = dict(zip(call_arguments(type(self)), args, strict=False))
+        kind: Any = type(self)
+        positional = dict(zip(call_arguments(kind), args, strict=False))
         given = {**positional, **kwargs}
         sizes: dict[str, Any] = {x: size for x, size in self.known_sizes().items() if size}
         has_state = False
