@@ -160,9 +160,9 @@ def drafted_search(
     margin = NEARLY_EQUAL[precision]
     found = None if tables is None else verifier.search(tables, drafting.lookahead, margin)
     if found is not None:
-        output, score, report = found
+        tokens, total, report = found
         drafting.report.add(**report)
-        return _as_result(output, score, limit, rules)
+        return _as_result(tokens, total, limit, rules)
     output: list[int] = []
     score, is_close, last = np.float32(0.0), False, None
     while len(output) < limit and np.isfinite(score) and rules.end_token_id not in output[-1:]:

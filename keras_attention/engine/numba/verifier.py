@@ -97,9 +97,8 @@ class NumbaVerifier(Verifier):
 def no_tables() -> Drafting:
     """Return that Python proposes the tokens."""
     dtypes = ["int64"] * 4 + ["int32"] * 4 + ["float64", "int32", "float64"]
-    return Drafting(
-        DraftTables(*(np.zeros(0, each) for each in dtypes), 0), 0, np.float32(0.0), 0.0
-    )
+    tables = DraftTables._make([*(np.zeros(0, dtype) for dtype in dtypes), 0])
+    return Drafting(tables, 0, np.float32(0.0), 0.0)
 
 
 def new_progress(length: int, candidates: int, start_token_id: int) -> Progress:
