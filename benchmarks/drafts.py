@@ -90,7 +90,7 @@ def arguments() -> argparse.Namespace:
     add("--train-source", type=Path, metavar="FILE", help="what the run learned from")
     add("--train-target", type=Path, metavar="FILE")
     add("--sentences", type=int, default=2000)
-    add("--engine", default="auto")
+    add("--engine", default="numba", help="auto: NumPy's stands in while Numba compiles (numba)")
     add("--preset", metavar="NAME", help="a size, for random weights")
     add("--share", type=float, default=0.5, help="of random weights' proposals, those right (0.5)")
     add("--lookahead", type=int, default=3, help="tokens that are proposed for a pass (3)")

@@ -273,9 +273,7 @@ class DraftTables(NamedTuple):
     other, and so do their continuations.
     """
 
-    bounds: (
-        np.ndarray
-    )  # int64 (levels + 1,), where the nodes of each level begin, and the last ones end
+    bounds: np.ndarray  # int64 (levels + 1,), where the nodes of each level begin and end
     keys: np.ndarray  # int64 (M,), ascending within a level
     begins: np.ndarray  # int64 (M,), where the continuations of each node begin
     ends: np.ndarray  # int64 (M,), and end

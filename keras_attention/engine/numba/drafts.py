@@ -28,17 +28,13 @@ class Drafting(NamedTuple):
     tables: DraftTables
     lookahead: int  # how many for a pass; 0 if Python proposes them
     margin: np.float32  # log-probabilities that differ by less are nearly equal
-    least_share: (
-        float  # a token behind the first is proposed if they are all right with this probability
-    )
+    least_share: float  # how probable all proposals must be for one behind the first
 
 
 class Progress(NamedTuple):
     """What the passes have come to, and workspace for proposals."""
 
-    tokens: (
-        np.ndarray
-    )  # int32 (1 + L + R,), the start token, the output, and what is proposed behind it
+    tokens: np.ndarray  # int32 (1 + L + R,), the start token, the output, proposals
     numbers: np.ndarray  # int64 (6,), see `LENGTH`, ..
     score: np.ndarray  # float32 (1,), the sum of log-probabilities
     candidates: np.ndarray  # int32 (most candidates,)

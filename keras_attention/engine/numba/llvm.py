@@ -38,8 +38,8 @@ def at(builder: Any, address: Any, index: Any, size: int = 1) -> Any:
 def vectors(builder: Any, width: Any, body: Callable[[Any, Any], None], lanes: int = LANES) -> None:
     """Write the code for the vectors of `width` numbers: `body(index of the first, mask)` for each.
 
-    Only the last one has a mask, if it is not whole, and else None: AMD's processors with AVX2 take many
-    times as long to store with a mask.
+    Only the last one has a mask, if it is not whole, and else None: AMD's processors with AVX2 are slow to
+    store with a mask.
     """
     if width == lanes:
         body(LONG(0), None)

@@ -20,8 +20,7 @@ from keras_attention.engine.numba.drafts import (
 )
 from keras_attention.engine.numba.threads import ThreadGroup
 
-# Proposals behind the first one cost a tenth to a fifth of a pass each: they are made where they are right as
-# often as not.
+# Proposals behind the first one lengthen a pass: they are made where they are right as often as not.
 LEAST_SHARE = 0.5
 
 
