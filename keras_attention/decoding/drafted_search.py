@@ -22,8 +22,8 @@ from keras_attention.decoding.hypotheses import (
     NO_HYPOTHESIS,
     BeamSearchResult,
     SearchRules,
+    exist,
     penalty,
-    result,
 )
 from keras_attention.engine.base import DraftTables, Verifier
 from keras_attention.utils.checks import check_has
@@ -116,7 +116,7 @@ class Drafting:
     def tables(self, source: list[int], size: int) -> DraftTables | None:
         """Return what is proposed for a source, if tables for a vocabulary of this size say it."""
         tables = self.draft.tables(source) if hasattr(self.draft, "tables") else None
-        return None if tables is None or len(tables.ratios) > size else tables
+        return None if tables is None or len(tables.frequencies) > size else tables
 
     def proposals(
         self, source: list[int], output: list[int], hidden: np.ndarray | None, size: int
@@ -196,14 +196,15 @@ def drafted_search(
 
 def _as_result(output: list[int], score: Any, limit: int, rules: SearchRules) -> BeamSearchResult:
     """Return a hypothesis as other searches do."""
-    sequence = np.full((1, 1, limit), rules.pad_token_id, "int32")
-    sequence[0, 0, : len(output)] = output
-    scores = {"alive": np.full((1, 1), NO_HYPOTHESIS, "float32")}
-    scores["finished"] = scores["alive"].copy()
     is_finished = rules.end_token_id in output[-1:]
-    length = np.array(len(output), "float32")
-    factor = penalty(length, rules.length_penalty, np) if is_finished else 1.0
-    scores["finished" if is_finished else "alive"][:] = score / factor
-    found: dict[str, Any] = {f"{name}_scores": value for name, value in scores.items()}
-    found |= {f"{name}_sequences": sequence for name in scores}
-    return result(found, np.array([limit], "int32"), rules, np)
+    exists = bool(output) and bool(exist(score))
+    length = len(output) if exists else 0
+    sequence = np.full((1, 1, limit), rules.pad_token_id, "int32")
+    sequence[0, 0, :length] = output[:length]
+    factor = penalty(np.array(length, "float32"), rules.length_penalty, np) if is_finished else 1.0
+    return BeamSearchResult(
+        sequences=sequence,
+        scores=np.full((1, 1), score / factor if exists else NO_HYPOTHESIS, "float32"),
+        lengths=np.full((1, 1), length, "int32"),
+        finished=np.full((1, 1), exists and is_finished),
+    )

@@ -15,7 +15,7 @@ from keras_attention.decoding.draft_heads import DraftHeads
 from keras_attention.decoding.lexicon import Lexicon, train_lexicon, translations
 from keras_attention.decoding.ngrams import Level, continuations, count_ngrams
 from keras_attention.decoding.pairs_of_text import encoded_pairs
-from keras_attention.engine.base import DraftTables
+from keras_attention.engine.base import CHILDREN, FOLLOWERS, KINDS, TOTAL, DraftTables
 from keras_attention.utils.checks import (
     check_has,
     check_integer,
@@ -27,8 +27,6 @@ from keras_attention.utils.sides import target_size_of
 FORMAT = 1
 # How much of a token's probability, given the source, is its share of all text.
 PRIOR_SHARE = 0.1
-# Of what the source suggests, so many tokens may be proposed that no n-gram does.
-MOST_SUGGESTIONS = 64
 # What follows so many contexts is remembered.
 MOST_CONTEXTS = 1 << 14
 
@@ -76,7 +74,7 @@ class LexicalDraft(SavedDraft):
         self._make_caches()
 
     def _make_caches(self) -> None:
-        self._suggested = functools.lru_cache(64)(self._suggestions)
+        self._looked_up = functools.lru_cache(64)(self._look_up)
         self._followers = functools.lru_cache(MOST_CONTEXTS)(self._continuations)
 
     @classmethod
@@ -118,7 +116,7 @@ class LexicalDraft(SavedDraft):
         hidden: np.ndarray | None = None,
     ) -> list[int]:
         """Return the `n` tokens that most likely follow; fewer where it knows none."""
-        ratios, suggestions = self._suggested(tuple(source_ids))
+        ratios, suggestions = self._looked_up(tuple(source_ids))
         output = [self._start, *output_ids]
         first = len(output)
         for _ in range(n):
@@ -140,62 +138,54 @@ class LexicalDraft(SavedDraft):
         return output[first:]
 
     def tables(self, source_ids: Sequence[int]) -> DraftTables:
-        """Return what is proposed for a source, for an engine that proposes in compiled code."""
-        ratios, suggestions = self._suggested(tuple(source_ids))
-        every = np.full(len(self._frequencies), PRIOR_SHARE)
-        every[list(ratios)] = list(ratios.values())
-        tokens, probabilities = zip(*suggestions, strict=True) if suggestions else ((), ())
-        return self._levels._replace(
-            ratios=every,
-            suggested=np.array(tokens, "int32"),
-            suggested_probabilities=np.array(probabilities, "float64"),
-        )
+        """Return what is proposed, for an engine that proposes in compiled code; here for any source."""
+        return self._tables
 
     @functools.cached_property
-    def _levels(self) -> DraftTables:
-        """The tables without a source's own."""
-        levels = self._ngrams
-        nodes = np.cumsum([0, *(len(level.keys) for level in levels)])
+    def _tables(self) -> DraftTables:
+        levels, size = self._ngrams, len(self._frequencies)
+        bounds = np.cumsum([0, *(len(level.keys) for level in levels)])
         firsts = np.cumsum([0, *(len(level.tokens) for level in levels)])
-        starts = [level.starts + first for level, first in zip(levels, firsts, strict=False)]
-
-        def joined(parts: list[np.ndarray], dtype: str) -> np.ndarray:
-            return np.concatenate(parts).astype(dtype)
-
-        numbers = {
-            name: joined([getattr(level, name) for level in levels], "int32")
-            for name in ("totals", "kinds", "tokens", "counts")
-        }
+        contexts = np.zeros((bounds[-1] + 1, 4), "int64")
+        contexts[-1] = bounds[-1], firsts[-1], 0, 0
+        for number, (level, begin, first) in enumerate(zip(levels, bounds, firsts, strict=False)):
+            of_level = contexts[begin : begin + len(level.keys)]
+            longer = levels[number + 1].keys if number + 1 < len(levels) else np.zeros(0, "int64")
+            children = np.searchsorted(longer, np.arange(len(of_level)) * size)
+            of_level[:, CHILDREN] = begin + len(of_level) + children
+            of_level[:, FOLLOWERS] = first + level.starts[:-1]
+            of_level[:, TOTAL], of_level[:, KINDS] = level.totals, level.kinds
+        followers = np.concatenate([(level.tokens, level.counts) for level in levels], axis=1)
         return DraftTables(
-            bounds=nodes.astype("int64"),
-            keys=joined([level.keys for level in levels], "int64"),
-            begins=joined([each[:-1] for each in starts], "int64"),
-            ends=joined([each[1:] for each in starts], "int64"),
-            ratios=np.zeros(0),
-            suggested=np.zeros(0, "int32"),
-            suggested_probabilities=np.zeros(0),
+            levels=len(levels),
+            roots=len(levels[0].keys),
+            nodes=np.concatenate([level.keys % size for level in levels]).astype("int32"),
+            contexts=contexts,
+            followers=np.ascontiguousarray(followers.T, "int32"),
             most=sum(int(np.diff(level.starts).max(initial=0)) for level in levels),
-            **numbers,
+            frequencies=np.array(self._frequencies, "float32"),
+            lexicon_starts=np.array(self._lexicon.starts, "int64"),
+            lexicon_tokens=np.array(self._lexicon.tokens, "int32"),
+            lexicon_probabilities=np.array(self._lexicon.probabilities, "float32"),
+            prior_share=PRIOR_SHARE,
         )
 
-    def _suggestions(
+    def _look_up(
         self, source_ids: tuple[int, ...]
     ) -> tuple[dict[int, float], list[tuple[int, float]]]:
-        """Return `p(y | source) / p(y)` by token, and the likeliest tokens with `p(y | source)`."""
-        given = translations(self._lexicon, source_ids)
-        ratios, likely = {}, []
-        for token, probability in given.items():
-            prior = float(self._frequencies[token])
-            mixed = PRIOR_SHARE * prior + (1 - PRIOR_SHARE) * probability
-            ratios[token] = mixed / prior
-            likely.append((token, mixed))
-        return ratios, sorted(likely, key=lambda pair: -pair[1])[:MOST_SUGGESTIONS]
+        """Return `p(y | source) / p(y)` by token, and tokens with `p(y | source)`, the likeliest first."""
+        tokens, probabilities = translations(self._lexicon, source_ids)
+        priors = self._frequencies[tokens].astype("float64")
+        mixed = PRIOR_SHARE * priors + (1 - PRIOR_SHARE) * probabilities
+        ratios = dict(zip(tokens.tolist(), (mixed / priors).tolist(), strict=True))
+        suggestions = zip(tokens.tolist(), mixed.tolist(), strict=True)
+        return ratios, sorted(suggestions, key=lambda pair: -pair[1])
 
     def _continuations(self, *context: int) -> tuple[dict[int, float], float]:
         return continuations(self._ngrams, context, len(self._frequencies))
 
     def __getstate__(self) -> dict[str, Any]:
-        caches = ("_suggested", "_followers", "_levels")
+        caches = ("_looked_up", "_followers", "_tables")
         return {name: value for name, value in vars(self).items() if name not in caches}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -265,5 +255,6 @@ def _check_arrays(levels: Sequence[Level], lexicon: Lexicon, frequencies: np.nda
     if any(not np.issubdtype(e.dtype, np.integer) for level in levels for e in level):
         raise ValueError("its parts do not fit each other")
     counts = [each for level in levels for each in (level.totals, level.kinds)]
-    if not (frequencies > 0).all() or any((each <= 0).any() for each in counts):
+    positive = (frequencies, lexicon.probabilities, *counts)
+    if not all((each > 0).all() for each in positive):
         raise ValueError("it has probabilities that are none")

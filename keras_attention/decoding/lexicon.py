@@ -61,14 +61,13 @@ def train_lexicon(
     return Lexicon(starts.astype("int64"), tokens, probabilities[kept].astype("float32"))
 
 
-def translations(lexicon: Lexicon, source_ids: Sequence[int]) -> dict[int, float]:
-    """Return the mean probability of target tokens, given each token of a source."""
-    found: dict[int, float] = {}
-    for source in source_ids:
-        if source + 1 >= len(lexicon.starts):
-            continue
-        begin, end = lexicon.starts[source], lexicon.starts[source + 1]
-        tokens = lexicon.tokens[begin:end].tolist()
-        for token, p in zip(tokens, lexicon.probabilities[begin:end].tolist(), strict=True):
-            found[token] = found.get(token, 0.0) + p / len(source_ids)
-    return found
+def translations(lexicon: Lexicon, source_ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return target tokens (T,), and the mean probability (T,) of each, given each token of a source."""
+    ids = np.asarray(source_ids, "int64")
+    ids = ids[ids + 1 < len(lexicon.starts)]
+    begins, counts = lexicon.starts[ids], lexicon.starts[ids + 1] - lexicon.starts[ids]
+    ends = counts.cumsum()
+    places = np.arange(counts.sum()) + np.repeat(begins - ends + counts, counts)
+    tokens, where = np.unique(lexicon.tokens[places], return_inverse=True)
+    sums = np.bincount(where, lexicon.probabilities[places], len(tokens))
+    return tokens, sums / max(1, len(source_ids))

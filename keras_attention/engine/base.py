@@ -266,25 +266,33 @@ class State(abc.ABC):
         return number
 
 
+# Columns of `DraftTables.contexts`: where the nodes that lengthen a context begin, and the tokens that follow
+# it; how often it occurs, and how many tokens follow.
+CHILDREN, FOLLOWERS, TOTAL, KINDS = range(4)
+
+
 class DraftTables(NamedTuple):
-    """What a `LexicalDraft` proposes from for one source, as compiled code reads it.
+    """What a `LexicalDraft` proposes from, as compiled code reads it.
 
     Contexts of m tokens are nodes of level m, see `decoding.ngrams`; the nodes of all levels follow each
-    other, and so do their continuations.
+    other. Those that lengthen one context by a token stand together, and so do the tokens that follow it.
     """
 
-    bounds: np.ndarray  # int64 (levels + 1,), where the nodes of each level begin and end
-    keys: np.ndarray  # int64 (M,), ascending within a level
-    begins: np.ndarray  # int64 (M,), where the continuations of each node begin
-    ends: np.ndarray  # int64 (M,), and end
-    totals: np.ndarray  # int32 (M,), how often each context occurs
-    kinds: np.ndarray  # int32 (M,), how many tokens follow it
-    tokens: np.ndarray  # int32 (E,), the continuations
-    counts: np.ndarray  # int32 (E,)
-    ratios: np.ndarray  # float64 (V,), how much likelier the source makes each token
-    suggested: np.ndarray  # int32 (C,), what it suggests, the likeliest first
-    suggested_probabilities: np.ndarray  # float64 (C,)
+    levels: int
+    roots: int  # how many nodes level 1 has
+    nodes: (
+        np.ndarray
+    )  # int32 (M,), the first token of each context, ascending within those of one node
+    contexts: (
+        np.ndarray
+    )  # int64 (M + 1, 4): of each node, see `CHILDREN`, ..; the last one ends them
+    followers: np.ndarray  # int32 (E, 2), tokens, and how often each followed
     most: int  # how many tokens may be known to follow a sequence
+    frequencies: np.ndarray  # float32 (V,), the share of each token in all text
+    lexicon_starts: np.ndarray  # int64 (S + 1,), where the translations of each source token begin
+    lexicon_tokens: np.ndarray  # int32 (T,), the translations
+    lexicon_probabilities: np.ndarray  # float32 (T,)
+    prior_share: float  # of a token's probability, given the source, that its frequency has
 
 
 class Verifier(abc.ABC):

@@ -150,7 +150,7 @@ def test_who_works_together(precision, monkeypatch):
     assert at_once == 1 if precision == "float32" else at_once in (2, 4)
 
     def chosen(*batches):
-        return [engine.thread_groups(engine.weights.of_step, count, 4) for count in batches]
+        return [engine.thread_groups(engine.weights, count, 4) for count in batches]
 
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 16)
     assert chosen(1, 5, 64) == [(1, 1), (5, 1), (16, 1)]

@@ -70,7 +70,7 @@ def amx_tile(product: str, rows: int, parts: int) -> Body:
     changed = 6  # registers that come back changed
 
     def body(builder: Any, *arguments: Any) -> None:
-        x, weight, steps, _, sums, prefetched, output, stride = arguments
+        x, weight, steps, _, sums, prefetched, _, output, stride = arguments
         others = builder.add(x, builder.mul(steps, LONG(AMX_ROWS * AMX_BYTES)))
         kind = ir.FunctionType(ir.LiteralStructType([LONG] * changed), [LONG] * len(names))
         back = ",".join(str(index) for index in range(changed))

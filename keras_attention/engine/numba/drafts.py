@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_attention.engine.base import DraftTables
+from keras_attention.engine.base import CHILDREN, FOLLOWERS, KINDS, TOTAL, DraftTables
 from keras_attention.engine.numba.compiling import njit
 from keras_attention.engine.numba.search import SearchState, encode, step
 from keras_attention.engine.numba.threads import is_stopped, wait
 
 # Places of `Progress.numbers`: tokens of the output; rows of the next pass; whether it must decide alone;
-# and the counts of a `DraftReport`.
-LENGTH, ROWS, IS_CLOSE, STEPS, PROPOSED, ACCEPTED = range(6)
+# the counts of a `DraftReport`; and how many tokens the source suggests.
+NUMBERS = 7
+LENGTH, ROWS, IS_CLOSE, STEPS, PROPOSED, ACCEPTED, SUGGESTED = range(NUMBERS)
 
 
 class Drafting(NamedTuple):
@@ -28,17 +29,21 @@ class Drafting(NamedTuple):
     tables: DraftTables
     lookahead: int  # how many for a pass; 0 if Python proposes them
     margin: np.float32  # log-probabilities that differ by less are nearly equal
-    least_share: float  # how probable all proposals must be for one behind the first
+    tile: int  # rows of a pass that take as long as one
+    least_share: float  # how probable all proposals must be for more than a tile of rows
 
 
 class Progress(NamedTuple):
     """What the passes have come to, and workspace for proposals."""
 
     tokens: np.ndarray  # int32 (1 + L + R,), the start token, the output, proposals
-    numbers: np.ndarray  # int64 (6,), see `LENGTH`, ..
+    numbers: np.ndarray  # int64 (7,), see `LENGTH`, ..
     score: np.ndarray  # float32 (1,), the sum of log-probabilities
+    path: np.ndarray  # int64 (levels,), nodes of the last tokens
     candidates: np.ndarray  # int32 (most candidates,)
-    probabilities: np.ndarray  # float64 (most candidates,)
+    probabilities: np.ndarray  # float64 (V,), zeros outside `propose`
+    suggested: np.ndarray  # int32 (V,), tokens that the source suggests
+    likelihoods: np.ndarray  # float64 (V,), their probabilities; of others 0
 
 
 def verify(
@@ -62,6 +67,7 @@ def verify(
     if numbers[LENGTH] == 0:
         encode(model, encoder_workspace, group, source, state)
     if drafting.lookahead and group.rank == 0:
+        look_up(drafting.tables, source.ids, progress)
         plan_pass(rules, state, drafting, progress)
     wait(group)
     while numbers[ROWS]:
@@ -115,7 +121,7 @@ def plan_pass(rules, state, drafting, progress):
         while rows <= drafting.lookahead:
             token, own_share = propose(drafting.tables, progress, length + rows)
             share *= own_share
-            if token < 0 or (rows > 1 and share < drafting.least_share):
+            if token < 0 or (rows % drafting.tile == 0 and share < drafting.least_share):
                 break
             tokens[length + rows] = token
             rows += 1
@@ -157,62 +163,103 @@ def propose(tables, progress, length):
         The token, -1 if none is known; and roughly how probable it is.
     """
     tokens, candidates = progress.tokens[:length], progress.candidates
-    number, left = find_followers(tables, tokens, candidates, progress.probabilities)
+    probabilities = progress.probabilities
+    number, left = find_followers(tables, tokens, progress.path, candidates, probabilities)
     best, most, total = np.int64(-1), 0.0, left
     for place in range(number):
-        value = progress.probabilities[place] * tables.ratios[candidates[place]]
+        token = candidates[place]
+        value = probabilities[token] * ratio(tables, progress, token)
         total += value
         if value > most:
-            best, most = np.int64(candidates[place]), value
-    for rank in range(len(tables.suggested)):
-        value = left * tables.suggested_probabilities[rank]
-        if value <= most:
-            break
-        token = tables.suggested[rank]
-        if not is_in(tokens, token) and not is_in(candidates[:number], token):
-            best, most, total = np.int64(token), value, total + value
-            break
+            best, most = np.int64(token), value
+    suggestion, likelihood = suggest(progress, tokens)
+    if left * likelihood > most:
+        best, most = suggestion, left * likelihood
+        total += most
+    for place in range(number):
+        probabilities[candidates[place]] = 0.0
     return best, most / total
 
 
 @njit
-def find_followers(tables, tokens, candidates, probabilities):
+def look_up(tables, source, progress):
+    """Find what a source suggests, as `LexicalDraft` does in Python."""
+    tokens, likelihoods, number = progress.suggested, progress.likelihoods, 0
+    for id in source:
+        if id + 1 < len(tables.lexicon_starts):
+            for place in range(tables.lexicon_starts[id], tables.lexicon_starts[id + 1]):
+                token = tables.lexicon_tokens[place]
+                if likelihoods[token] == 0.0:
+                    tokens[number] = token
+                    number += 1
+                likelihoods[token] += tables.lexicon_probabilities[place]
+    for place in range(number):
+        token = tokens[place]
+        prior, probability = np.float64(tables.frequencies[token]), likelihoods[token] / len(source)
+        own_share = 1.0 - tables.prior_share
+        likelihoods[token] = tables.prior_share * prior + own_share * probability
+    progress.numbers[SUGGESTED] = number
+
+
+@njit
+def ratio(tables, progress, token):
+    """Return how much likelier the source makes a token."""
+    likelihood = progress.likelihoods[token]
+    if likelihood == 0.0:
+        return tables.prior_share
+    return likelihood / np.float64(tables.frequencies[token])
+
+
+@njit
+def suggest(progress, tokens):
+    """Find the token that the source suggests most, of those that neither occurred nor follow in the text."""
+    best, most = np.int64(-1), 0.0
+    for place in range(progress.numbers[SUGGESTED]):
+        token = np.int64(progress.suggested[place])
+        likelihood = progress.likelihoods[token]
+        is_better = likelihood > most or (likelihood == most and token < best)
+        if is_better and progress.probabilities[token] == 0.0 and not is_in(tokens, token):
+            best, most = token, likelihood
+    return best, most
+
+
+@njit
+def find_followers(tables, tokens, path, candidates, probabilities):
     """Find what followed the last tokens, as `decoding.ngrams.continuations` does.
+
+    Nodes are written to `path`, tokens to `candidates`, and added to `probabilities`, zero for all others.
 
     Returns:
         How many candidates there are, and the probability of any other token.
     """
-    size, number, left = len(tables.ratios), 0, 1.0
-    deepest = find_context(tables, tokens, size, len(tables.bounds))
-    while deepest[0]:
-        level, node = deepest
-        share = left / (tables.totals[node] + tables.kinds[node])
-        for place in range(tables.begins[node], tables.ends[node]):
-            token = tables.tokens[place]
-            rank = 0
-            while rank < number and candidates[rank] != token:
-                rank += 1
-            if rank == number:
-                candidates[rank], probabilities[rank] = token, 0.0
+    number, left = 0, 1.0
+    for level in range(find_contexts(tables, tokens, path) - 1, -1, -1):
+        node = path[level]
+        context, after = tables.contexts[node], tables.contexts[node + 1]
+        share = left / (context[TOTAL] + context[KINDS])
+        for place in range(context[FOLLOWERS], after[FOLLOWERS]):
+            token, count = tables.followers[place]
+            if probabilities[token] == 0.0:
+                candidates[number] = token
                 number += 1
-            probabilities[rank] += share * tables.counts[place]
-        left = share * tables.kinds[node]
-        deepest = find_context(tables, tokens, size, level)
+            probabilities[token] += share * count
+        left = share * context[KINDS]
     return number, left
 
 
 @njit
-def find_context(tables, tokens, size, below):
-    """Return the longest known context of fewer than `below` last tokens, or 0, and its node."""
-    node, longest, found = 0, 0, 0
-    for level in range(1, min(below, len(tokens) + 1)):
-        begin, end = tables.bounds[level - 1], tables.bounds[level]
-        key = np.int64(node) * size + tokens[len(tokens) - level]
-        place = begin + np.searchsorted(tables.keys[begin:end], key)
-        if place == end or tables.keys[place] != key:
+def find_contexts(tables, tokens, path):
+    """Find the node of the last token, of the last two, .., as far as they are known; return how many."""
+    begin, end, longest = 0, tables.roots, 0
+    while longest < min(len(tokens), len(path)) and begin < end:
+        token = tokens[len(tokens) - 1 - longest]
+        place = begin + np.searchsorted(tables.nodes[begin:end], token)
+        if place == end or tables.nodes[place] != token:
             break
-        node, longest, found = place - begin, level, place
-    return longest, found
+        path[longest] = place
+        longest += 1
+        begin, end = tables.contexts[place, CHILDREN], tables.contexts[place + 1, CHILDREN]
+    return longest
 
 
 @njit

@@ -21,7 +21,7 @@ from keras_attention.engine.base import SearchingEngine, SearchOptions, Verifier
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
 from keras_attention.engine.numba.choice import choice_of
-from keras_attention.engine.numba.compiling import compiled, is_on_disk
+from keras_attention.engine.numba.compiling import compiled, has_features, is_on_disk
 from keras_attention.engine.numba.drafts import verify
 from keras_attention.engine.numba.layers import (
     ACTIVATION,
@@ -59,7 +59,7 @@ from keras_attention.spec.parts import as_array
 ANSWER_SECONDS = 0.5
 # Instructions' worth of multiplications in a step that pay for another thread: a fraction of a millisecond.
 WORK_PER_THREAD = 6_000_000
-# A decoder of at most this size is read from the cache.
+# A decoder of at most this size is read from the last cache.
 CACHED_BYTES = 16 << 20
 # If the decoder is read from memory: rows from which on a thread computes for longer than it reads.
 ROWS_PER_GROUP = 24
@@ -78,6 +78,13 @@ class Weights(NamedTuple):
     arrays: list[Any]
     of_step: int  # how many weights a step of the decoder reads
     packing: Packing
+    widest: int  # the most columns of a matrix
+    deepest: int  # and rows
+
+    @property
+    def are_cached(self) -> bool:
+        """Whether a step of the decoder finds its weights in the last cache."""
+        return self.of_step * self.packing.layout.weights.itemsize <= CACHED_BYTES
 
 
 class NumbaEngine(SearchingEngine):
@@ -120,22 +127,33 @@ class NumbaEngine(SearchingEngine):
             norm=_norm,
             xp=np,
         )
-        weights = prepare(self.spec, store)
+        prepared = prepare(self.spec, store)
         heads = (self.spec.num_heads, self.spec.key_dim, self.spec.value_dim)
         model = Model(
-            encoder=_stack(weights.encoder, self.spec.encoder, heads[0]),
-            decoder=_stack(weights.decoder, self.spec.decoder, heads[0]),
-            softmax=np.array(weights.softmax, "int64"),
-            source=weights.target if weights.source is None else weights.source,
-            target=weights.target,
+            encoder=_stack(prepared.encoder, self.spec.encoder, heads[0]),
+            decoder=_stack(prepared.decoder, self.spec.decoder, heads[0]),
+            softmax=np.array(prepared.softmax, "int64"),
+            source=prepared.target if prepared.source is None else prepared.source,
+            target=prepared.target,
             heads=heads,
             layout=packing.layout,
         )
         stack = model.decoder
         tables = (stack.matrices[:, :6], stack.branches, model.softmax)
         of_step = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in tables)
+        stacks = (model.encoder, model.decoder)
+        blocks = [table for stack in stacks for table in (stack.matrices, stack.branches)]
+        most = (
+            max(int(table[:, :, side].max()) for table in blocks)
+            for side in (tiles.WIDTH, tiles.DEPTH)
+        )
+        weights = Weights(model, arrays, of_step, packing, *most)
+        # Processors without AVX-512 read the last cache faster if nothing is prefetched from it.
+        layout = packing.layout._replace(
+            prefetches=has_features("avx512f") or not weights.are_cached
+        )
         # Assigned at once: another thread may be searching with the weights that were read before.
-        self.weights = Weights(model, arrays, of_step, packing)
+        self.weights = weights._replace(model=model._replace(layout=layout))
 
     def as_tensor(self, array: np.ndarray) -> np.ndarray:
         return _read_only(array)
@@ -161,7 +179,8 @@ class NumbaEngine(SearchingEngine):
                 weights, token_ids, limits, options, slice(None)
             )
             member = ThreadGroup(0, 1, 0, 0, np.empty(1, "float32"))
-            drafts = no_tables(), new_progress(1, 1, self.spec.start_token_id)
+            nothing = no_tables()
+            drafts = nothing, new_progress(1, nothing.tables, self.spec.start_token_id)
             given = (weights.model, encoder, decoder, member, *rest, *drafts)
             self._signatures[kernel] = tuple(map(numba.typeof, given))
         signature = self._signatures[kernel]
@@ -177,7 +196,7 @@ class NumbaEngine(SearchingEngine):
         beam_size, max_length = options.beam_size, options.max_length
         self.check_ids(token_ids)
         weights = self.weights
-        groups, threads = self.thread_groups(weights.of_step, len(token_ids), beam_size)
+        groups, threads = self.thread_groups(weights, len(token_ids), beam_size)
         # Batches come longest first: each group gets long sentences and short ones.
         parts = [slice(group, None, groups) for group in range(groups)]
         searches = [self.arguments(weights, token_ids, limits, options, part) for part in parts]
@@ -201,7 +220,7 @@ class NumbaEngine(SearchingEngine):
             self._compiled[key] = compiled(function, self._signature_of(function, weights))
         return self._compiled[key]
 
-    def thread_groups(self, weights: int, sentences: int, beam_size: int) -> tuple[int, int]:
+    def thread_groups(self, weights: Weights, sentences: int, beam_size: int) -> tuple[int, int]:
         """Return how many groups of threads search a part of the sentences each, and their threads.
 
         Groups never wait for each other; the threads of a group do, several times a layer. But each
@@ -209,10 +228,9 @@ class NumbaEngine(SearchingEngine):
         are in the cache, and fewer if they come from memory; more threads work in each where a step is long.
         """
         most = numba.config.NUMBA_NUM_THREADS
-        is_cached = weights * self.weights.packing.layout.weights.itemsize <= CACHED_BYTES
-        least_sentences = 1 if is_cached else -(-ROWS_PER_GROUP // beam_size)
+        least_sentences = 1 if weights.are_cached else -(-ROWS_PER_GROUP // beam_size)
         groups = max(1, min(most, sentences // least_sentences))
-        work = sentences * beam_size * weights // self.weights.packing.at_once
+        work = sentences * beam_size * weights.of_step // weights.packing.at_once
         return groups, max(1, min(most // groups, work // (groups * WORK_PER_THREAD)))
 
     def arguments(
@@ -283,14 +301,9 @@ class NumbaEngine(SearchingEngine):
         return *workspaces, source, how, state, found
 
     def workspace(self, weights: Weights, rows: int) -> Workspace:
-        model = weights.model
-        stacks = (model.encoder, model.decoder)
-        tables = [table for stack in stacks for table in (stack.matrices, stack.branches)]
-        widest = max(int(table[:, :, tiles.WIDTH].max()) for table in tables)
-        deepest = max(int(table[:, :, tiles.DEPTH].max()) for table in tables)
-        heads, _, value_dim = model.heads
-        depth = self.spec.hidden_dim
-        widths = (depth, depth, depth, widest, heads * value_dim, deepest)
+        heads, _, value_dim = weights.model.heads
+        depth, deepest = self.spec.hidden_dim, weights.deepest
+        widths = (depth, depth, depth, weights.widest, heads * value_dim, deepest)
         arrays = (np.empty((rows, width), "float32") for width in widths)
         return Workspace._make([*arrays, weights.packing.workspace(rows, deepest)])
 

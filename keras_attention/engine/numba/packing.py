@@ -56,6 +56,7 @@ class Layout(NamedTuple):
     group: int  # rows
     unit: int  # bytes of a row that lie together in a group
     multiple: int  # of numbers, to which the depth is filled up
+    prefetches: bool  # whether the weights that come next are prefetched
 
 
 class PackedRows(NamedTuple):
@@ -106,7 +107,8 @@ class Packing:
         if self.is_amx:
             group, unit, multiple = AMX_ROWS, AMX_BYTES, AMX_BYTES // tiles.SIZES[precision]
         empty = (np.empty(0, dtype) for dtype in (rows, weights, sums, kv))
-        self.layout = Layout._make([*empty, *tiles.tile_rows(self.kernel), group, unit, multiple])
+        rows_of_tiles = tiles.tile_rows(self.kernel)
+        self.layout = Layout(*empty, *rows_of_tiles, group, unit, multiple, prefetches=True)
         self._rounded = rounded
 
     def pack_weight(self, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, ...]:

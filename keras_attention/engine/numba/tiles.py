@@ -4,10 +4,10 @@ Numba's own loops use vectors of half the processor's width, and none of its ins
 numbers. So the innermost loop is written in LLVM's language: in vectors of 16 numbers for any processor,
 with instructions of their own for some. Each is worth 1.6 times or more; docs/engine.md has the figures.
 
-A micro-kernel is code for addresses and numbers, `tile(x, weight, steps, starts, sums, ahead, output,
+A micro-kernel is code for addresses and numbers, `tile(x, weight, steps, starts, sums, ahead, pace, output,
 stride)`: it reads some rows and a panel in `steps`, adds to the 32 numbers at `starts`, and writes 32 sums
-for each row to `sums`. The rest serves the caches: it prefetches the weights at `ahead`, and the rows at
-`output`, `stride` bytes apart, to which the results will go.
+for each row to `sums`. The rest serves the caches: it prefetches the weights from `ahead` on, `pace` bytes
+for each turn of its loop, and the rows at `output`, `stride` bytes apart, to which the results will go.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ GROUP = 12
 SMALL_TILE = 4
 # Steps of a turn of the innermost loop.
 UNROLLED = 2
-# Each of the first large tiles prefetches this part of the next panel; a small tile prefetches all of it.
-PREFETCHED_PARTS = 4
+# Of the tiles of a panel the first share the prefetching of the next one, at most so many. With AMX the
+# shares are fixed: a large tile prefetches a fourth of it, a small tile all.
+MOST_PARTS = 4
 # The name of a micro-kernel, by the Numba types of rows and weights.
 KERNELS = {
     (types.float32, types.float32): "float32",
@@ -134,15 +135,15 @@ def _arithmetic(kernel: str) -> Arithmetic:
     return Arithmetic(INT, of_sums, integers, 4, unchanged, unchanged, add_dot_products)
 
 
-def vector_tile(kernel: str, rows: int, parts: int) -> Body:
+def vector_tile(kernel: str, rows: int) -> Body:
     """Write a micro-kernel of the first rows of a group, of all but AMX."""
     of_rows, of_sums, weights, size, row_of, column_of, add_products = _arithmetic(kernel)
     vector = ir.VectorType(of_sums, LANES)
     columns = range(VECTORS)
-    lines = max(1, UNROLLED * size * PANEL // LINE // parts)
+    lines = UNROLLED * size * PANEL // LINE
 
     def body(builder: Any, *arguments: Any) -> None:
-        x, weight, steps, starts, sums, ahead, output, stride = arguments
+        x, weight, steps, starts, sums, ahead, pace, output, stride = arguments
         for row in range(rows):
             row_output = builder.add(output, builder.mul(stride, LONG(row)))
             for i in columns:
@@ -150,7 +151,7 @@ def vector_tile(kernel: str, rows: int, parts: int) -> Body:
         first = [load(builder, at(builder, starts, 4 * LANES * i), vector) for i in columns]
         totals = [[cgutils.alloca_once_value(builder, s) for s in first] for _ in range(rows)]
         with cgutils.for_range(builder, builder.udiv(steps, LONG(UNROLLED))) as loop:
-            prefetched = at(builder, ahead, loop.index, lines * LINE)
+            prefetched = builder.add(ahead, builder.mul(loop.index, pace))
             for line in range(lines):
                 prefetch(builder, at(builder, prefetched, line * LINE))
             turn = builder.mul(loop.index, LONG(UNROLLED))
@@ -181,25 +182,25 @@ def _tile_intrinsic(size: int, parts: int) -> Any:
 
     @intrinsic
     def tile(
-        typing_context, x, panels, rows_at, weight, steps, starts, sums, ahead, output, stride
+        typing_context, x, panels, rows_at, weight, steps, starts, sums, ahead, pace, output, stride
     ):
         kernel = KERNELS[x.dtype, panels.dtype]
         rows = tile_rows(kernel)[size]
         if kernel.startswith("amx"):
             body = amx_tile(AMX_PRODUCTS[x.dtype, panels.dtype], rows, parts)
         else:
-            body = vector_tile(kernel, rows, parts)
+            body = vector_tile(kernel, rows)
 
         def generate(context, builder, signature, arguments):
             body(builder, *arguments[2:])
             return context.get_dummy_value()
 
-        return types.void(x, panels, *[types.intp] * 8), generate
+        return types.void(x, panels, *[types.intp] * 9), generate
 
     return tile
 
 
-_large_tile, _small_tile = _tile_intrinsic(0, PREFETCHED_PARTS), _tile_intrinsic(1, 1)
+_large_tile, _small_tile = _tile_intrinsic(0, MOST_PARTS), _tile_intrinsic(1, 1)
 
 
 @intrinsic
@@ -251,6 +252,19 @@ PANELS, COUNT, STEPS, STRIDE, STARTS, SCALES, BIAS, WIDTH, DEPTH = range(len(MAT
 
 
 @njit
+def prefetch_parts(layout, rows, matrix):
+    """Say how the tiles of a panel share the prefetching of the next one.
+
+    Returns:
+        How many tiles prefetch, the bytes of each one's part, and those of a turn of its loop.
+    """
+    tiles = (rows + layout.large_tile - 1) // layout.large_tile
+    parts = 1 if tiles == 1 else 2 if tiles <= 3 else MOST_PARTS
+    turn = matrix[STRIDE] // matrix[STEPS] * UNROLLED
+    return parts if layout.prefetches else 0, matrix[STRIDE] // parts, max(LINE, turn // parts)
+
+
+@njit
 def multiply(layout, rows, workspace, matrix, floor, rank, size, outputs):
     """Compute this thread's panels of `x W^T + b`, at least `floor`.
 
@@ -269,29 +283,32 @@ def multiply(layout, rows, workspace, matrix, floor, rank, size, outputs):
     packed, row_scales = workspace.packed.ctypes.data, workspace.scales
     count, steps, width = matrix[COUNT], matrix[STEPS], matrix[WIDTH]
     group_bytes = steps * layout.group * layout.unit
+    parts, part_bytes, pace = prefetch_parts(layout, rows, matrix)
     configure(x, panels)
     for panel in range(count * rank // size, count * (rank + 1) // size):
         weight = matrix[PANELS] + panel * matrix[STRIDE]
-        ahead = weight + matrix[STRIDE]
         first = panel * PANEL
         starts = matrix[STARTS] + 4 * first
         scales, bias = matrix[SCALES] + 4 * first, matrix[BIAS] + 4 * first
         panel_width, panel_outputs = min(PANEL, width - first), outputs.ctypes.data + 4 * first
-        row = 0
+        row, part = 0, 0
         while row < rows:
             tile_at = packed + row // layout.group * group_bytes + row % layout.group * 4
             output = panel_outputs + row * stride
+            # When the next panel has been prefetched, later tiles prefetch what they read.
+            is_more = part < parts
+            ahead = weight + matrix[STRIDE] + part * part_bytes if is_more else weight
+            args = (weight, steps, starts, sums, ahead, pace if is_more else 0, output, stride)
             if rows - row > layout.small_tile:
                 tile = layout.large_tile
-                _large_tile(x, panels, tile_at, weight, steps, starts, sums, ahead, output, stride)
-                ahead += matrix[STRIDE] // PREFETCHED_PARTS
+                _large_tile(x, panels, tile_at, *args)
             else:
                 tile = layout.small_tile
-                _small_tile(x, panels, tile_at, weight, steps, starts, sums, ahead, output, stride)
+                _small_tile(x, panels, tile_at, *args)
             for i in range(min(tile, rows - row)):
                 total, into = sums + i * 4 * PANEL, output + i * stride
                 _epilogue(
                     of_sums, total, row_scales[row + i], scales, bias, floor, into, panel_width
                 )
-            row += tile
+            row, part = row + tile, part + 1
     release(x, panels)

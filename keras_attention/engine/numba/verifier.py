@@ -11,6 +11,7 @@ from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
 from keras_attention.engine.numba.drafts import (
     ACCEPTED,
     LENGTH,
+    NUMBERS,
     PROPOSED,
     ROWS,
     STEPS,
@@ -20,8 +21,9 @@ from keras_attention.engine.numba.drafts import (
 )
 from keras_attention.engine.numba.threads import ThreadGroup
 
-# Proposals behind the first one lengthen a pass: they are made where they are right as often as not.
-LEAST_SHARE = 0.5
+# How probable it must be that all proposals are right, for a pass of another tile of rows: a tile lengthens a
+# pass by half where it computes, and by less where it reads weights from memory.
+LEAST_SHARE, LEAST_SHARE_FROM_MEMORY = 0.65, 0.2
 
 
 class NumbaVerifier(Verifier):
@@ -61,7 +63,9 @@ class NumbaVerifier(Verifier):
     def search(
         self, tables: DraftTables, lookahead: int, margin: float
     ) -> tuple[list[int], np.float32, dict[str, int]]:
-        drafting = Drafting(tables, lookahead, np.float32(margin), LEAST_SHARE)
+        least = LEAST_SHARE if self._weights.are_cached else LEAST_SHARE_FROM_MEMORY
+        tile = max(2, self._weights.packing.layout.small_tile)
+        drafting = Drafting(tables, lookahead, np.float32(margin), tile, least)
         threads, arguments = self._passes_of(1 + lookahead, drafting)
         self._run(threads, arguments)
         progress = arguments[-1]
@@ -85,27 +89,32 @@ class NumbaVerifier(Verifier):
             log_probs=np.empty((rows, min(2, rows, size)), "float32"),
             ids=np.empty((rows, min(2, rows, size)), "int32"),
         )
-        _, threads = self._engine.thread_groups(self._weights.of_step, 1, rows)
+        _, threads = self._engine.thread_groups(self._weights, 1, rows)
         workspaces = self._encoder_workspace, self._engine.workspace(self._weights, rows)
         most = len(self._rules.positions) + rows
-        progress = new_progress(most, drafting.tables.most, self._engine.spec.start_token_id)
+        progress = new_progress(most, drafting.tables, self._engine.spec.start_token_id)
         shared = (self._source, self._rules, state, self._found, drafting, progress)
         return threads, (*workspaces, *shared)
 
 
 def no_tables() -> Drafting:
     """Return that Python proposes the tokens."""
-    dtypes = ["int64"] * 4 + ["int32"] * 4 + ["float64", "int32", "float64"]
-    tables = DraftTables._make([*(np.zeros(0, dtype) for dtype in dtypes), 0])
-    return Drafting(tables, 0, np.float32(0.0), 0.0)
+    contexts = np.zeros(0, "int32"), np.zeros((1, 4), "int64"), np.zeros((0, 2), "int32")
+    lexicon = (np.zeros(0, dtype) for dtype in ("float32", "int64", "int32", "float32"))
+    tables = DraftTables._make([0, 0, *contexts, 0, *lexicon, 0.0])
+    return Drafting(tables, 0, np.float32(0.0), 1, 0.0)
 
 
-def new_progress(length: int, candidates: int, start_token_id: int) -> Progress:
-    """Return workspace for an output of so many tokens and for so many candidates."""
+def new_progress(length: int, tables: DraftTables, start_token_id: int) -> Progress:
+    """Return workspace for an output of so many tokens, which tables propose."""
+    size = len(tables.frequencies)
     return Progress(
         tokens=np.full(1 + length, start_token_id, "int32"),
-        numbers=np.zeros(6, "int64"),
+        numbers=np.zeros(NUMBERS, "int64"),
         score=np.zeros(1, "float32"),
-        candidates=np.empty(candidates, "int32"),
-        probabilities=np.empty(candidates),
+        path=np.empty(tables.levels, "int64"),
+        candidates=np.empty(tables.most, "int32"),
+        probabilities=np.zeros(size),
+        suggested=np.empty(size, "int32"),
+        likelihoods=np.zeros(size),
     )
