@@ -3,6 +3,8 @@
     python benchmarks/drafts.py RUN --source-file test.en --train-source train.en --train-target train.de
     KERAS_BACKEND=torch python benchmarks/drafts.py RUN ... --engine torch     # or tensorflow, jax
     python benchmarks/drafts.py RUN ... --lookahead 1 --heads 0               # one proposal a pass, no heads
+    python benchmarks/drafts.py RUN --source-file test.en --drafts RUN/draft.npz   # what the command saved
+    python benchmarks/drafts.py RUN ... --rounds 0                            # compares, without times
     python benchmarks/drafts.py RUN ... --preset base --sentences 50          # its sizes, with random weights
 
 Searches without drafts, with a `LexicalDraft` and with `DraftHeads` take turns over the sentences, one at a
@@ -41,7 +43,9 @@ def main() -> int:
     facts = run_facts()
     texts = list(itertools.islice(lines(options.source_file), options.sentences))
     plain = translator_of(options)
-    subjects = {"greedy": plain, "beam 4": dataclasses.replace(plain, beam_size=4)}
+    subjects = {"greedy": plain}
+    if options.rounds:
+        subjects["beam 4"] = dataclasses.replace(plain, beam_size=4)
     subjects |= {
         name: dataclasses.replace(plain, draft=draft, lookahead=options.lookahead)
         for name, draft in drafts(options, plain, texts).items()
@@ -50,24 +54,30 @@ def main() -> int:
     for size in (1, BATCH):
         turns: dict[str, list[float]] = {name: [] for name in subjects}
         found = {name: translated(one, texts, size) for name, one in subjects.items()}  # compiles
-        counted = {name: str(one.draft_report) for name, one in subjects.items()}
+        counted = {
+            name: "" if one.draft is None else str(one.draft_report)
+            for name, one in subjects.items()
+        }
         for _ in range(options.rounds):
             for name, one in subjects.items():
                 begun = time.perf_counter()
                 translated(one, texts, size)
                 turns[name].append(time.perf_counter() - begun)
         for name, seconds in turns.items():
-            pairs = zip(turns["greedy"], seconds, strict=True)
             differing = sum(
                 one != other for one, other in zip(found[name], found["greedy"], strict=True)
             )
-            figures[f"{name}, batches of {size}"] = {
-                "milliseconds a sentence": 1e3 * statistics.median(seconds) / len(texts),
-                "times as fast as greedy": statistics.median(ours / own for ours, own in pairs),
-                "differing": differing,
-                "drafts so far": counted[name],
-                "samples": seconds,
-            }
+            of_subject: dict[str, Any] = {"differing": differing, "drafts so far": counted[name]}
+            if seconds:
+                ratios = [
+                    greedy / own for greedy, own in zip(turns["greedy"], seconds, strict=True)
+                ]
+                of_subject["milliseconds a sentence"] = (
+                    1e3 * statistics.median(seconds) / len(texts)
+                )
+                of_subject["times as fast as greedy"] = statistics.median(ratios)
+                of_subject["samples"] = seconds
+            figures[f"{name}, batches of {size}"] = of_subject
             print(f"{name}, batches of {size}: {shown(figures[f'{name}, batches of {size}'])}")
     load = [round(value, 2) for value in os.getloadavg()]
     print(f"load average at the end: {load}")
@@ -89,6 +99,7 @@ def arguments() -> argparse.Namespace:
     add("--source-file", type=Path, required=True, metavar="FILE")
     add("--train-source", type=Path, metavar="FILE", help="what the run learned from")
     add("--train-target", type=Path, metavar="FILE")
+    add("--drafts", type=Path, nargs="+", metavar="FILE", help="saved drafts, in place of new ones")
     add("--sentences", type=int, default=2000)
     add("--engine", default="numba", help="auto: NumPy's stands in while Numba compiles (numba)")
     add("--preset", metavar="NAME", help="a size, for random weights")
@@ -102,8 +113,9 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if min(options.heads, options.epochs - 1, options.lookahead - 1, options.sentences - 1) < 0:
         parser.error("--heads must be at least 0; --epochs, --lookahead and --sentences at least 1")
-    if options.preset is None and None in (options.train_source, options.train_target):
-        parser.error("without --preset, --train-source and --train-target are needed")
+    given = options.preset or options.drafts or (options.train_source and options.train_target)
+    if not given:
+        parser.error("--train-source and --train-target are needed, or --drafts, or --preset")
     return options
 
 
@@ -138,6 +150,10 @@ def drafts(options: argparse.Namespace, plain: Any, texts: list[str]) -> dict[st
 
     if options.preset is not None:
         return {f"{options.share:.0%} right": Right(plain, texts, options.share)}
+    if options.drafts:
+        from keras_attention.decoding.drafts import load_draft
+
+        return {path.stem: load_draft(path) for path in options.drafts}
     sources, targets = (list(lines(path)) for path in (options.train_source, options.train_target))
     pairs = list(zip(sources, targets, strict=True))
     begun = time.perf_counter()
@@ -202,10 +218,13 @@ def translated(translator: Any, texts: list[str], size: int) -> list[str]:
 
 def shown(figures: dict[str, Any]) -> str:
     """Return the figures of a subject as one line."""
+    drafts = figures["drafts so far"]
+    text = f"{figures['differing']} differ" + (f"; {drafts}" if drafts else "")
+    if "samples" not in figures:
+        return text
     return (
         f"{figures['milliseconds a sentence']:.2f} ms a sentence, "
-        f"{figures['times as fast as greedy']:.2f} times as fast as greedy, {figures['differing']} differ; "
-        f"{figures['drafts so far']}"
+        f"{figures['times as fast as greedy']:.2f} times as fast as greedy, {text}"
     )
 
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.backends("torch")
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 # What a processor may have beside what all have; what it has not is passed over.
-NATIVE = [("amx", "avx512"), ("avx512",), ()]
+NATIVE = [("amx", "avx512", "avx2"), ("avx512",), ("avx2",), ()]
 # Fewer rows than a tile has and more, a group and a rest; no whole panel, no whole step.
 SIZES = [(1, 12, 13), (4, 64, 32), (5, 37, 45), (13, 33, 31), (17, 96, 64), (43, 70, 100)]
 
@@ -171,7 +171,9 @@ def test_product_without_avx512():
         "[test_product(*sizes, precision, NATIVE[0]) for sizes in SIZES for precision in PRECISIONS];"
         "test_bytes_do_not_overflow(NATIVE[0]);"
         "[test_product_of_float32_and_weights_of_8_bits(*sizes) for sizes in SIZES];"
-        "assert 'vpmaddwd' in str(packed_product.inspect_asm());"
+        "test_product(*SIZES[2], 'int8', ());"
+        "code = str(packed_product.inspect_asm());"
+        "assert 'vpmaddwd' in code and 'vpmaddubsw' in code;"
         "print('the same')"
     )
     environment = {

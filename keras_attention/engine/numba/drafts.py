@@ -17,13 +17,13 @@ from keras_attention.engine.numba.compiling import njit
 from keras_attention.engine.numba.search import SearchState, encode, step
 from keras_attention.engine.numba.threads import is_stopped, wait
 
-# Places of `Progress.numbers`: tokens of the output; rows of the next pass; whether it must decide alone;
+# Places of `DraftState.numbers`: tokens of the output; rows of the next pass; whether it must decide alone;
 # the counts of a `DraftReport`; and how many tokens the source suggests.
 NUMBERS = 7
 LENGTH, ROWS, IS_CLOSE, STEPS, PROPOSED, ACCEPTED, SUGGESTED = range(NUMBERS)
 
 
-class Drafting(NamedTuple):
+class DraftRules(NamedTuple):
     """How tokens are proposed."""
 
     tables: DraftTables
@@ -33,7 +33,7 @@ class Drafting(NamedTuple):
     least_share: float  # how probable all proposals must be for more than a tile of rows
 
 
-class Progress(NamedTuple):
+class DraftState(NamedTuple):
     """What the passes have come to, and workspace for proposals."""
 
     tokens: np.ndarray  # int32 (1 + L + R,), the start token, the output, proposals

@@ -37,6 +37,7 @@ ROWS = {
     "bfloat16": ("float32", "float32", 1),
     "float32 int8": ("float32", "float32", 1),
     "int8": ("int32", "int16", 2),
+    "avx2 int8": ("int16", "int8", 4),
     "avx512 bfloat16": ("int32", "uint16", 2),
     "avx512 int8": ("uint32", "uint8", 4),
     "amx bfloat16": ("uint16", "uint16", 2),
@@ -56,6 +57,7 @@ class Layout(NamedTuple):
     group: int  # rows
     unit: int  # bytes of a row that lie together in a group
     multiple: int  # of numbers, to which the depth is filled up
+    zero: int  # what stands for zero in rows of integers
     prefetches: bool  # whether the weights that come next are prefetched
 
 
@@ -77,8 +79,8 @@ class Packing:
     Args:
         precision: `"float32"`, `"bfloat16"` or `"int8"`.
         native: The extensions that may be used where the processor has them: `"amx"` for bfloat16 and
-            8-bit integers, `"avx512"` for BF16 and VNNI. Without them weights are widened as they are
-            read: bfloat16 to float32, 8-bit integers to 16 bits.
+            8-bit integers, `"avx512"` for BF16 and VNNI, `"avx2"` for 8-bit integers. Without them weights
+            are widened as they are read: bfloat16 to float32, 8-bit integers to 16 bits.
         stored: `"int8"` for float32 with weights that all are 8-bit integers times a scale. Defaults to the
             precision.
 
@@ -91,7 +93,7 @@ class Packing:
     def __init__(
         self,
         precision: str,
-        native: Sequence[str] = ("amx", "avx512"),
+        native: Sequence[str] = ("amx", "avx512", "avx2"),
         stored: str | None = None,
     ):
         self.precision, self._stored = precision, stored or precision
@@ -108,7 +110,8 @@ class Packing:
             group, unit, multiple = AMX_ROWS, AMX_BYTES, AMX_BYTES // tiles.SIZES[precision]
         empty = (np.empty(0, dtype) for dtype in (rows, weights, sums, kv))
         rows_of_tiles = tiles.tile_rows(self.kernel)
-        self.layout = Layout(*empty, *rows_of_tiles, group, unit, multiple, prefetches=True)
+        zero = BYTE_ZERO if self.kernel == "avx512 int8" else 0
+        self.layout = Layout(*empty, *rows_of_tiles, group, unit, multiple, zero, prefetches=True)
         self._rounded = rounded
 
     def pack_weight(self, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, ...]:
@@ -174,6 +177,8 @@ def _kernel(precision: str, native: Sequence[str]) -> str:
             return f"amx {precision}"
         if "avx512" in native and has_features(AVX512_FEATURES[precision]):
             return f"avx512 {precision}"
+    if precision == "int8" and "avx2" in native and has_features("avx2"):
+        return "avx2 int8"
     return precision
 
 
@@ -226,8 +231,7 @@ def pack_rows(layout, workspace, x, begin, depth, rows):
     first, last = rows
     filled = (depth + layout.multiple - 1) // layout.multiple * layout.multiple
     rounded = workspace.rounded
-    # Only the numbers of "avx512 int8" are bytes, but no AMX, whose have a sign.
-    zero = np.float32(BYTE_ZERO if rounded.itemsize == 1 and layout.unit == 4 else 0)
+    zero = np.float32(layout.zero)
     if len(rounded) == 0:
         interleave(x.view(np.int32), begin, depth, filled, first, last, workspace.packed)
         return

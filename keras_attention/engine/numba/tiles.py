@@ -35,6 +35,7 @@ from keras_attention.engine.numba.llvm import (
     Body,
     as_float,
     at,
+    call,
     ir,
     load,
     multiply_add,
@@ -62,6 +63,7 @@ KERNELS = {
     (types.float32, types.uint16): "bfloat16",
     (types.float32, types.int8): "float32 int8",
     (types.int32, types.int8): "int8",
+    (types.int16, types.int8): "avx2 int8",
     (types.int32, types.uint16): "avx512 bfloat16",
     (types.uint32, types.int8): "avx512 int8",
     (types.uint16, types.uint16): "amx bfloat16",
@@ -78,7 +80,7 @@ def tile_rows(kernel: str) -> tuple[int, int]:
     if has_features("avx512f"):
         return GROUP, SMALL_TILE
     # Registers are fewer, or shorter. A single row of floats would wait for its own sums, integers do not.
-    return 2, 1 if kernel == "int8" else 2
+    return 2, 1 if kernel in ("int8", "avx2 int8") else 2
 
 
 class Arithmetic(NamedTuple):
@@ -123,6 +125,9 @@ def _arithmetic(kernel: str) -> Arithmetic:
 
         weights = ir.VectorType(BYTE, 2 * LANES)
         return Arithmetic(INT, INT, weights, 2, row, column, add_pairs)
+    if kernel == "avx2 int8":
+        weights = ir.VectorType(BYTE, 4 * LANES)
+        return Arithmetic(INT, INT, weights, 4, _signed_row, unchanged, _add_signed_products)
     # AVX512-VNNI multiplies bytes without sign (rows) by bytes with a sign, AVX512-BF16 pairs of bfloat16.
     instruction, of_sums = DOT_PRODUCTS[kernel]
     sums = ir.VectorType(of_sums, LANES)
@@ -133,6 +138,37 @@ def _arithmetic(kernel: str) -> Arithmetic:
         return builder.call(code, operands)
 
     return Arithmetic(INT, of_sums, integers, 4, unchanged, unchanged, add_dot_products)
+
+
+def _signed_row(builder: Any, four_bytes: Any) -> tuple[Any, Any]:
+    """Return the absolute values of half a vector of bytes, and the bytes."""
+    kind = ir.VectorType(BYTE, 2 * LANES)
+    half = ir.VectorType(INT, LANES // 2)
+    bytes_of = builder.bitcast(
+        builder.shuffle_vector(four_bytes, four_bytes, half([*range(LANES // 2)])), kind
+    )
+    negative = builder.icmp_signed("<", bytes_of, kind([0] * 2 * LANES))
+    return builder.select(negative, builder.neg(bytes_of), bytes_of), bytes_of
+
+
+def _add_signed_products(builder: Any, row: tuple[Any, Any], column: Any, total: Any) -> Any:
+    """Add the dot products of four bytes each, of which AVX2 multiplies pairs.
+
+    `vpmaddubsw` takes one side without a sign, so that of the row goes to the weight. Numbers are at most
+    127, and two products at most 32,258, which 16 bits hold.
+    """
+    absolute, signed = row
+    half, pairs = ir.VectorType(INT, LANES // 2), ir.VectorType(SHORT, LANES)
+    sums = []
+    for first in (0, 2 * LANES):
+        mask = ir.VectorType(INT, 2 * LANES)([*range(first, first + 2 * LANES)])
+        weights = builder.shuffle_vector(column, column, mask)
+        weights = call(builder, "llvm.x86.avx2.psign.b", weights.type, [weights, signed])
+        products = call(builder, "llvm.x86.avx2.pmadd.ub.sw", pairs, [absolute, weights])
+        ones = pairs([1] * LANES)
+        sums.append(call(builder, "llvm.x86.avx2.pmadd.wd", half, [products, ones]))
+    added = builder.shuffle_vector(*sums, ir.VectorType(INT, LANES)([*range(LANES)]))
+    return builder.add(total, added)
 
 
 def vector_tile(kernel: str, rows: int) -> Body:

@@ -15,8 +15,8 @@ from keras_attention.engine.numba.drafts import (
     PROPOSED,
     ROWS,
     STEPS,
-    Drafting,
-    Progress,
+    DraftRules,
+    DraftState,
     verify,
 )
 from keras_attention.engine.numba.threads import ThreadGroup
@@ -65,7 +65,7 @@ class NumbaVerifier(Verifier):
     ) -> tuple[list[int], np.float32, dict[str, int]]:
         least = LEAST_SHARE if self._weights.are_cached else LEAST_SHARE_FROM_MEMORY
         tile = max(2, self._weights.packing.layout.small_tile)
-        drafting = Drafting(tables, lookahead, np.float32(margin), tile, least)
+        drafting = DraftRules(tables, lookahead, np.float32(margin), tile, least)
         threads, arguments = self._passes_of(1 + lookahead, drafting)
         self._run(threads, arguments)
         progress = arguments[-1]
@@ -77,7 +77,7 @@ class NumbaVerifier(Verifier):
         program = self._engine.program(verify, self._weights)
         self._engine.run(program, self._weights, [arguments], (threads, self._slots))
 
-    def _passes_of(self, rows: int, drafting: Drafting) -> tuple[int, tuple[Any, ...]]:
+    def _passes_of(self, rows: int, drafting: DraftRules) -> tuple[int, tuple[Any, ...]]:
         """Return the number of threads of passes of up to so many rows, and what they take."""
         size = self._state.logits.shape[-1]
         history = np.empty((2, 1, rows, self._slots + PREFETCHED_SLOTS), "int64")
@@ -97,18 +97,18 @@ class NumbaVerifier(Verifier):
         return threads, (*workspaces, *shared)
 
 
-def no_tables() -> Drafting:
+def no_tables() -> DraftRules:
     """Return that Python proposes the tokens."""
     contexts = np.zeros(0, "int32"), np.zeros((1, 4), "int64"), np.zeros((0, 2), "int32")
     lexicon = (np.zeros(0, dtype) for dtype in ("float32", "int64", "int32", "float32"))
     tables = DraftTables._make([0, 0, *contexts, 0, *lexicon, 0.0])
-    return Drafting(tables, 0, np.float32(0.0), 1, 0.0)
+    return DraftRules(tables, 0, np.float32(0.0), 1, 0.0)
 
 
-def new_progress(length: int, tables: DraftTables, start_token_id: int) -> Progress:
+def new_progress(length: int, tables: DraftTables, start_token_id: int) -> DraftState:
     """Return workspace for an output of so many tokens, which tables propose."""
     size = len(tables.frequencies)
-    return Progress(
+    return DraftState(
         tokens=np.full(1 + length, start_token_id, "int32"),
         numbers=np.zeros(NUMBERS, "int64"),
         score=np.zeros(1, "float32"),
