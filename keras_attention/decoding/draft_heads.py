@@ -15,7 +15,7 @@ from keras_attention.decoding.pairs_of_text import encoded_pairs
 from keras_attention.utils.checks import check_boolean, check_has, check_integer
 from keras_attention.utils.progress import Progress
 
-FORMAT = 1
+FORMAT = 2
 LEARNING_RATE, BATCH_ROWS = 1e-3, 512
 # The output projection is most of a head's work, so rare tokens are not proposed.
 MOST_CANDIDATES = 8192
@@ -29,8 +29,9 @@ LONGEST, MULTIPLE = 128, 16
 class HeadWeights(NamedTuple):
     """The weights of all heads, in float32."""
 
-    inner: np.ndarray  # (D, H F)
-    inner_bias: np.ndarray  # (H F,)
+    inner: np.ndarray  # (H, D, F), of the state
+    inner_of_token: np.ndarray  # (H, D, F), of the token before the predicted one
+    inner_bias: np.ndarray  # (H, F)
     outer: np.ndarray  # (H, F, D)
     outer_bias: np.ndarray  # (H, D)
     kernel: np.ndarray  # (D, C), the model's output projection to the candidates
@@ -43,9 +44,10 @@ class DraftHeads(SavedDraft):
 
     From the state that a token was chosen from, head i predicts the token i places behind it: by a
     feed-forward layer with a residual connection, and then the model's own output projection, to the most
-    frequent tokens. The heads are trained on the frozen model with `train`; give them to a `Translator`. In
-    float32 they change no translation. They propose nothing for the first pass, before which there is no
-    state.
+    frequent tokens. Beside the state it reads the token before the one that it predicts, which is the chosen
+    one or the last head's (Ankner et al. 2024). The heads are trained on the frozen model with `train`; give
+    them to a `Translator`. In float32 they change no translation. They propose nothing for the first pass,
+    before which there is no state.
 
     Args:
         weights: The weights of the heads.
@@ -68,6 +70,7 @@ class DraftHeads(SavedDraft):
     def __init__(self, weights: HeadWeights):
         check_has("weights", weights, "weights that `train` made", *HeadWeights._fields)
         self._weights = weights
+        self._places = {int(token): place for place, token in enumerate(weights.token_ids)}
 
     @classmethod
     def train(
@@ -102,16 +105,16 @@ class DraftHeads(SavedDraft):
         sources, targets = encoded_pairs(tokenizer, pairs, max_pairs)
         spec = model.spec() if hasattr(model, "spec") else model
         with Progress(len(sources), "reading hidden states", "pairs", show_progress) as progress:
-            hidden, ahead = _examples(spec, sources, targets, heads, progress)
-        counts = np.bincount(ahead[ahead >= 0], minlength=spec.target_vocabulary_size)
+            hidden, tokens = _examples(spec, sources, targets, heads, progress)
+        counts = np.bincount(tokens[tokens >= 0], minlength=spec.target_vocabulary_size)
         kept = np.argsort(-counts, kind="stable")[: min(MOST_CANDIDATES, np.count_nonzero(counts))]
         places = np.full(len(counts) + 1, -1, "int32")  # the last one is that of no token
         places[kept] = np.arange(len(kept))
         kernel, bias = _projection(spec, kept)
         batches = epochs * max(1, len(hidden) // BATCH_ROWS)
         with Progress(batches, "training heads", "batches", show_progress) as progress:
-            inner, outer = _fitted(hidden, places[ahead], kernel, bias, epochs, progress)
-        return cls(HeadWeights(*inner, *outer, kernel, bias, kept.astype("int32")))
+            trained = _fitted(hidden, places[tokens], kernel, bias, epochs, progress)
+        return cls(HeadWeights(*trained, kernel, bias, kept.astype("int32")))
 
     def propose(
         self,
@@ -123,16 +126,24 @@ class DraftHeads(SavedDraft):
         """Return the likeliest tokens of the first `n` heads; none without a hidden state."""
         if hidden is None:
             return []
-        inner, inner_bias, outer, outer_bias, kernel, bias, token_ids = self._weights
-        if len(hidden) != len(inner):
+        weights = self._weights
+        if len(hidden) != len(weights.kernel):
             raise ValueError(
-                f"`draft` has heads for states of {len(inner)} numbers, the model has {len(hidden)}. Train "
-                "heads for this model."
+                f"`draft` has heads for states of {len(weights.kernel)} numbers, the model has "
+                f"{len(hidden)}. Train heads for this model."
             )
+        found: list[int] = []
+        last = output_ids[-1] if output_ids else None
         with np.errstate(over="ignore", invalid="ignore"):  # Of a file, which may hold any numbers.
-            activations = np.maximum(hidden @ inner + inner_bias, 0.0)
-            x = hidden + (activations.reshape(len(outer), 1, -1) @ outer)[:, 0] + outer_bias
-            return token_ids[(x[:n] @ kernel + bias).argmax(axis=-1)].tolist()
+            of_heads = hidden @ weights.inner + weights.inner_bias
+            for head in range(min(n, len(of_heads))):
+                total, before = of_heads[head], self._places.get(last)
+                if before is not None:
+                    total = total + weights.kernel[:, before] @ weights.inner_of_token[head]
+                x = hidden + np.maximum(total, 0.0) @ weights.outer[head] + weights.outer_bias[head]
+                last = int(weights.token_ids[(x @ weights.kernel + weights.bias).argmax()])
+                found.append(last)
+        return found
 
     def arrays(self) -> dict[str, Any]:
         """Return the weights and the number of the format."""
@@ -146,11 +157,11 @@ class DraftHeads(SavedDraft):
         weights = HeadWeights(*(arrays[name] for name in HeadWeights._fields))
         heads, width, depth = weights.outer.shape
         (count,) = weights.token_ids.shape
-        shapes = [(depth, heads * width), (heads * width,), (heads, width, depth), (heads, depth)]
-        shapes += [(depth, count), (count,), (count,)]
+        shapes = [(heads, depth, width), (heads, depth, width), (heads, width)]
+        shapes += [(heads, width, depth), (heads, depth), (depth, count), (count,), (count,)]
         if not heads * width * depth * count or [each.shape for each in weights] != shapes:
             raise ValueError("its parts do not fit each other")
-        if [each.dtype.name for each in weights] != ["float32"] * 6 + ["int32"]:
+        if [each.dtype.name for each in weights] != ["float32"] * 7 + ["int32"]:
             raise ValueError("its parts are not of the right kind")
         if not all(np.isfinite(each).all() for each in weights) or weights.token_ids.min() < 0:
             raise ValueError("it has weights or tokens that are none")
@@ -164,7 +175,7 @@ def _examples(
     heads: int,
     progress: Progress,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return hidden states (T, D), and of each the tokens ahead (T, H); -1 behind the end."""
+    """Return hidden states (T, D), and of each the token made of it and those ahead (T, 1 + H); or -1."""
     from keras_attention.engine.select import EngineSelector
 
     selector = EngineSelector(spec, "float32", needs=frozenset({"draft"}))
@@ -181,8 +192,8 @@ def _examples(
         )
         hidden = engine.verifier(source_ids[None], len(fed)).verify(fed, 0)[2]
         states.append(hidden[: len(target) - 1].copy())
-        padded = np.array([*target[1:], *[-1] * (heads - 1)])
-        tokens.append(np.lib.stride_tricks.sliding_window_view(padded, heads))
+        padded = np.array([*target, *[-1] * (heads - 1)])
+        tokens.append(np.lib.stride_tricks.sliding_window_view(padded, 1 + heads))
         number += states[-1].size
         if number > MOST_NUMBERS:
             break
@@ -219,23 +230,28 @@ def _fitted(
     bias: np.ndarray,
     epochs: int,
     progress: Progress,
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Return the first two and the next two `HeadWeights`, trained to predict places (T, H); -1 is none."""
+) -> list[np.ndarray]:
+    """Return the `HeadWeights` of heads, trained to predict places (T, 1 + H) of tokens; -1 is none."""
     import keras
 
-    width, heads = hidden.shape[1], places.shape[1]
-    project = keras.layers.Dense(len(bias), trainable=False, dtype="float32")
-    project.build((None, width))
+    (depth, count), heads = kernel.shape, places.shape[1] - 1
+    project = keras.layers.Dense(count, trainable=False, dtype="float32")
+    project.build((None, depth))
     project.set_weights([kernel, bias])
-    inputs = keras.Input((width,), dtype="float32")
+    embed = keras.layers.Embedding(count + 1, depth, trainable=False, dtype="float32")
+    embed.build()
+    embed.set_weights([np.concatenate([kernel.T, np.zeros((1, depth), "float32")])])
+    states = keras.Input((depth,), dtype="float32")
+    before = keras.Input((heads,), dtype="int32")
     layers, outputs = [], []
     for head in range(heads):
         start = keras.initializers.GlorotUniform(seed=head)
-        inner = keras.layers.Dense(2 * width, "relu", kernel_initializer=start, dtype="float32")
-        outer = keras.layers.Dense(width, kernel_initializer="zeros", dtype="float32")
+        inner = keras.layers.Dense(2 * depth, "relu", kernel_initializer=start, dtype="float32")
+        outer = keras.layers.Dense(depth, kernel_initializer="zeros", dtype="float32")
         layers.append((inner, outer))
-        outputs.append(project(keras.ops.add(inputs, outer(inner(inputs)))))
-    trained = keras.Model(inputs, keras.ops.stack(outputs, axis=1))
+        both = keras.ops.concatenate([states, embed(before[:, head])], axis=-1)
+        outputs.append(project(keras.ops.add(states, outer(inner(both)))))
+    trained = keras.Model([states, before], keras.ops.stack(outputs, axis=1))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
     trained.compile(keras.optimizers.Adam(LEARNING_RATE), loss)
     order = np.random.default_rng(0).permutation(len(hidden))
@@ -245,10 +261,9 @@ def _fitted(
     )
     options: dict[str, Any] = {"epochs": epochs, "shuffle": False, "verbose": 0}
     options |= {"batch_size": BATCH_ROWS, "callbacks": [counting]}
-    trained.fit(hidden[order], places[order], **options)
-    weights = [(*inner.get_weights(), *outer.get_weights()) for inner, outer in layers]
-    inner, inner_bias, outer, outer_bias = zip(*weights, strict=True)
-    return (
-        (np.concatenate(inner, axis=1), np.concatenate(inner_bias)),
-        (np.stack(outer), np.stack(outer_bias)),
-    )
+    places = places[order]
+    known = np.where(places < 0, count, places)[:, :-1].astype("int32")
+    trained.fit([hidden[order], known], places[:, 1:], **options)
+    weights = [[*inner.get_weights(), *outer.get_weights()] for inner, outer in layers]
+    of_both, *rest = (np.stack(parts) for parts in zip(*weights, strict=True))
+    return [of_both[:, :depth], of_both[:, depth:], *rest]

@@ -24,39 +24,44 @@ TEXTS = ["A small house.", "The old man sees the red car.", "The dog sleeps."]
 
 def random_heads(depth=D, width=F, heads=H, count=C, size=90, seed=3):
     random = np.random.default_rng(seed)
-    shapes = [(depth, heads * width), (heads * width,), (heads, width, depth), (heads, depth)]
-    shapes += [(depth, count), (count,)]
+    shapes = [(heads, depth, width), (heads, depth, width), (heads, width)]
+    shapes += [(heads, width, depth), (heads, depth), (depth, count), (count,)]
     weights = [random.standard_normal(shape).astype("float32") for shape in shapes]
     return HeadWeights(*weights, random.permutation(size)[:count].astype("int32"))
 
 
-def loops(weights, hidden):
-    """Stern, Shazeer and Uszkoreit (2018), section 6, one number at a time."""
+def loops(weights, hidden, last):
+    """Stern, Shazeer and Uszkoreit (2018), section 6, with the token before, one number at a time."""
     found = []
     for head in range(H):
         x = [float(value) for value in hidden]
+        before = [0.0] * D
+        for c in range(C):
+            if weights.token_ids[c] == last:
+                before = [float(weights.kernel[d, c]) for d in range(D)]
         for f in range(F):
-            column = head * F + f
-            total = float(weights.inner_bias[column])
-            total += sum(float(hidden[d] * weights.inner[d, column]) for d in range(D))
+            total = float(weights.inner_bias[head, f])
+            total += sum(float(hidden[d] * weights.inner[head, d, f]) for d in range(D))
+            total += sum(before[d] * weights.inner_of_token[head, d, f] for d in range(D))
             for d in range(D):
                 x[d] += max(total, 0.0) * weights.outer[head, f, d]
         x = [x[d] + weights.outer_bias[head, d] for d in range(D)]
         logits = [sum(x[d] * weights.kernel[d, c] for d in range(D)) for c in range(C)]
         logits = [logit + weights.bias[c] for c, logit in enumerate(logits)]
-        found.append(int(weights.token_ids[logits.index(max(logits))]))
+        last = int(weights.token_ids[logits.index(max(logits))])
+        found.append(last)
     return found
 
 
 def test_proposals_are_those_of_loops():
     weights, random = random_heads(), np.random.default_rng(8)
     heads = DraftHeads(weights)
-    seen = set()
-    for _ in range(20):
+    seen, known = set(), weights.token_ids.tolist()
+    for last in [*known, 91] * 5:  # which no head proposes
         hidden = random.standard_normal(D).astype("float32")
-        expected = loops(weights, hidden)
+        expected = loops(weights, hidden, last)
         seen |= {*expected}
-        assert [heads.propose([], [], n, hidden) for n in (1, 2, 9)] == [
+        assert [heads.propose([], [4, last], n, hidden) for n in (1, 2, 9)] == [
             expected[:1],
             expected[:2],
             expected,
@@ -72,7 +77,7 @@ def test_examples_are_states_of_the_training_forward(tie_weights):
     model = model_with(tie_weights=tie_weights)
     sources, targets = [[5, 6, 7, 1], [8, 1]], [[4, 9, 3, 1], [6, 2, 1]]
     hidden, ahead = _examples(model.spec(), sources, targets, 2, SILENT)
-    assert ahead.tolist() == [[9, 3], [3, 1], [1, -1], [2, 1], [1, -1]]
+    assert ahead.tolist() == [[4, 9, 3], [9, 3, 1], [3, 1, -1], [6, 2, 1], [2, 1, -1]]
     kernel, bias = _projection(model.spec(), np.arange(V))
     logits = [
         numpy(
@@ -92,32 +97,36 @@ def test_examples_are_states_of_the_training_forward(tie_weights):
 
 
 def test_heads_learn_what_follows():
-    """Each of five states has its own tokens ahead; of some the second is not known."""
+    """A token depends on the state and on the token before; of some the second is not known."""
     random = np.random.default_rng(4)
-    centres, following = random.standard_normal((5, D)), random.integers(0, C, (5, 2))
-    kinds = np.arange(200) % 5
-    hidden = (2 * centres[kinds] + 0.05 * random.standard_normal((200, D))).astype("float32")
-    places = following[kinds]
-    places[::3, 1] = -1
+    centres, following = random.standard_normal((5, D)), random.integers(0, C, (2, 5, C))
+    kinds, made = np.arange(400) % 5, random.integers(0, C, 400)
+    hidden = (2 * centres[kinds] + 0.05 * random.standard_normal((400, D))).astype("float32")
+    ahead = following[0, kinds, made]
+    places = np.stack([made, ahead, following[1, kinds, ahead]], axis=1)
+    places[::3, 2] = -1
     kernel = (4 * random.standard_normal((D, C))).astype("float32")
     bias = random.standard_normal(C).astype("float32")
-    inner, outer = _fitted(hidden, places, kernel, bias, 300, SILENT)
-    heads = DraftHeads(HeadWeights(*inner, *outer, kernel, bias, np.arange(C, dtype="int32")))
+    weights = _fitted(hidden, places, kernel, bias, 400, SILENT)
+    heads = DraftHeads(HeadWeights(*weights, kernel, bias, np.arange(C, dtype="int32")))
     states = (2 * centres).astype("float32")
-    assert [heads.propose([], [], 2, state) for state in states] == following.tolist()
+    for kind, state in enumerate(states):
+        for c in range(C):
+            ahead = following[0, kind, c]
+            assert heads.propose([], [c], 2, state) == [ahead, following[1, kind, ahead]]
 
 
 @pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16"])
 def test_heads_are_float32_under_any_policy(policy, tmp_path):
     random = np.random.default_rng(13)
     hidden, kernel = (random.standard_normal(shape).astype("float32") for shape in ((9, D), (D, C)))
-    places, bias = random.integers(0, C, (9, 2)), np.zeros(C, "float32")
+    places, bias = random.integers(0, C, (9, 3)), np.zeros(C, "float32")
     keras.config.set_dtype_policy(policy)
     try:
-        inner, outer = _fitted(hidden, places, kernel, bias, 1, SILENT)
+        trained = _fitted(hidden, places, kernel, bias, 1, SILENT)
     finally:
         keras.config.set_dtype_policy("float32")
-    weights = HeadWeights(*inner, *outer, kernel, bias, np.arange(C, dtype="int32"))
+    weights = HeadWeights(*trained, kernel, bias, np.arange(C, dtype="int32"))
     DraftHeads(weights).save(tmp_path / "draft.npz")
     assert load_draft(tmp_path / "draft.npz").propose([], [], 2, hidden[0])
 
@@ -159,10 +168,10 @@ def test_files_are_read_back_and_damaged_ones_refused(tmp_path):
     expected = DraftHeads(weights).propose([], [], 3, hidden)
     for loaded in (DraftHeads.load(path), load_draft(path)):
         assert loaded.propose([], [], 3, hidden) == expected
-    known = {"heads": np.array([1]), **weights._asdict()}
+    known = {"heads": np.array([2]), **weights._asdict()}
     damages = {
-        "version": {"heads": np.array([2])},
-        "shape": {"inner": weights.inner.T},
+        "version": {"heads": np.array([1])},
+        "shape": {"inner": weights.inner.swapaxes(1, 2)},
         "fewer": {"token_ids": weights.token_ids[:-1]},
         "none": {name: known[name][..., :0] for name in ("kernel", "bias", "token_ids")},
         "kind": {"bias": weights.bias.astype("float64")},
