@@ -114,7 +114,7 @@ class DraftHeads(SavedDraft):
         batches = epochs * max(1, len(hidden) // BATCH_ROWS)
         with Progress(batches, "training heads", "batches", show_progress) as progress:
             trained = _fitted(hidden, places[tokens], kernel, bias, epochs, progress)
-        return cls(HeadWeights(*trained, kernel, bias, kept.astype("int32")))
+        return cls(HeadWeights._make([*trained, kernel, bias, kept.astype("int32")]))
 
     def propose(
         self,
@@ -133,7 +133,7 @@ class DraftHeads(SavedDraft):
                 f"{len(hidden)}. Train heads for this model."
             )
         found: list[int] = []
-        last = output_ids[-1] if output_ids else None
+        last = output_ids[-1] if output_ids else -1
         with np.errstate(over="ignore", invalid="ignore"):  # Of a file, which may hold any numbers.
             of_heads = hidden @ weights.inner + weights.inner_bias
             for head in range(min(n, len(of_heads))):

@@ -111,7 +111,7 @@ class Packing:
         empty = (np.empty(0, dtype) for dtype in (rows, weights, sums, kv))
         rows_of_tiles = tiles.tile_rows(self.kernel)
         zero = BYTE_ZERO if self.kernel == "avx512 int8" else 0
-        self.layout = Layout(*empty, *rows_of_tiles, group, unit, multiple, zero, prefetches=True)
+        self.layout = Layout._make([*empty, *rows_of_tiles, group, unit, multiple, zero, True])
         self._rounded = rounded
 
     def pack_weight(self, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, ...]:
