@@ -74,6 +74,10 @@ def read_marian(path: Path) -> TransformerSpec:
     if SETTINGS not in items.shapes:
         raise items.error(f"it holds no {SETTINGS!r}, the model's settings")
     settings = Settings(simple_yaml(items.text(SETTINGS)), path)
+    # What is missing or unknown is found before 8-bit weights are widened, to four times the file's size.
+    items.are_zeros = True
+    checked(lambda: _Model(items, settings).spec(), path)
+    items.are_zeros = False
     return checked(lambda: _Model(items, settings).spec(), path)
 
 
@@ -82,11 +86,13 @@ class _Items:
 
     Attributes:
         shapes: Shape of each array, by its name.
+        are_zeros: Whether arrays are zeros that take no memory, in place of their content.
     """
 
     def __init__(self, file: BinaryFile) -> None:
         self._file, self.error = file, file.error
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.are_zeros = False
         self._types: dict[str, int] = {}
         self._data: dict[str, np.ndarray] = {}
         self._read: set[str] = set()
@@ -127,16 +133,19 @@ class _Items:
         count = math.prod(shape)
         dtype = np.dtype(TYPES[type_id])
         size = count * dtype.itemsize
-        values = self._data[name][:size].view(dtype).astype("float32")
-        if type_id != INT8_SCALED:
-            return values.reshape(shape)
-        multiplier = self._data[name][size : size + 4].view("<f4")[0]
+        # Matrices of 8 bits for products are stored transposed, tables of embeddings are not.
+        is_transposed = type_id == INT8_SCALED and name.rpartition("_")[2] != "Wemb"
+        multiplier = np.float32(1.0)
+        if type_id == INT8_SCALED:
+            multiplier = self._data[name][size : size + 4].view("<f4")[0]
         if not (np.isfinite(multiplier) and multiplier > 0):
             raise self.error(f"the multiplier of {name!r} is {multiplier}")
-        values /= multiplier
-        # Matrices for products are stored transposed, tables of embeddings are not.
-        is_table = name.rpartition("_")[2] == "Wemb"
-        return values.reshape(shape) if is_table else values.reshape(shape[::-1]).T.copy()
+        if self.are_zeros:
+            return np.broadcast_to(np.int8(0), shape)
+        values = self._data[name][:size].view(dtype).astype("float32")
+        if type_id == INT8_SCALED:
+            values /= multiplier
+        return values.reshape(shape[::-1]).T.copy() if is_transposed else values.reshape(shape)
 
 
 def read_items(path: Path) -> _Items:
