@@ -5,7 +5,9 @@ Shape letters: D hidden_dim, V vocabulary, L positions.
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,7 +85,12 @@ def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2
         ValueError: If the model has something that a spec cannot describe, or the vocabularies do not fit.
     """
     path = folder / MODEL_FILE
-    model = _Reader(folder, read_variables(path))
+    variables = read_variables(path)
+    # What is missing or unknown is found before 8-bit weights are widened, to four times the file's size.
+    variables.are_zeros = True
+    checked(lambda: _Reader(folder, variables).spec(positions), path)
+    variables.are_zeros = False
+    model = _Reader(folder, variables)
     spec = checked(lambda: model.spec(positions), path)
     return CTranslate2Model(
         spec,
@@ -281,11 +288,11 @@ class _Reader:
         if table.ndim == 3 and len(table) == 1:
             table = table[0]
         for layout in ("interleaved", "halves"):
-            if _is_near(table, sinusoid(np.arange(len(table)), dim, layout)):
+            if _are_all(table, functools.partial(sinusoid, hidden_dim=dim, layout=layout)):
                 return PositionsSpec(layout)
-        paper = sinusoid(np.arange(len(table)), dim)
         # Marian was trained with the layout "halves", and converters write the paper's frequencies.
-        if self._is_marian and _is_near(table, np.concatenate([paper[:, ::2], paper[:, 1::2]], 1)):
+        order = [*range(0, dim, 2), *range(1, dim, 2)]
+        if self._is_marian and _are_all(table, lambda rows: sinusoid(rows, dim)[:, order]):
             return PositionsSpec("halves")
         return PositionsSpec("learned", table)
 
@@ -358,6 +365,15 @@ class _Reader:
 def _rows(array: np.ndarray, order: list[int]) -> np.ndarray:
     """Return the rows of an array in an order; -1 is a row of zeros."""
     return np.pad(array, [(0, 1), *[(0, 0)] * (array.ndim - 1)])[order]
+
+
+def _are_all(table: np.ndarray, of_positions: Callable[[np.ndarray], np.ndarray]) -> bool:
+    """Return whether the rows of a table are those of their positions; some at a time, to save memory."""
+    places = np.arange(len(table))
+    return all(
+        _is_near(table[part], of_positions(part))
+        for part in np.array_split(places, 1 + len(table) // 256)
+    )
 
 
 def _is_near(table: np.ndarray, expected: np.ndarray) -> bool:

@@ -27,10 +27,11 @@ class Variables:
 
     Attributes:
         name: The class of the model.
+        are_zeros: Whether arrays of integers are zeros that take no memory, in place of their content.
     """
 
     def __init__(self, path: Path, name: str) -> None:
-        self.path, self.name = path, name
+        self.path, self.name, self.are_zeros = path, name, False
         self._stored: dict[str, tuple[str, tuple[int, ...], np.ndarray]] = {}
         self._aliases: dict[str, str] = {}
         self._read: set[str] = set()
@@ -80,6 +81,8 @@ class Variables:
         scale = np.asarray(scale, "float32").ravel()
         if scale.size not in (1, len(values)) or not (np.isfinite(scale) & (scale != 0)).all():
             raise self._damaged(f"the scale of {name!r} does not fit")
+        if self.are_zeros:
+            return np.broadcast_to(np.int8(0), values.shape)
         return values.astype("float32") / scale.reshape(-1, *[1] * (values.ndim - 1))
 
     def optional(self, name: str) -> np.ndarray | None:
