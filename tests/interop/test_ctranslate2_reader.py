@@ -362,7 +362,7 @@ def test_aren():
 
 
 def test_a_model_is_checked_before_its_weights_are_widened(tmp_path, monkeypatch):
-    """The first of two readings takes less memory than the file."""
+    """The first of two readings sees zeros that take no memory."""
     long = [*SOURCE, *(f"a{i}" for i in range(9, 20_000))]
     monkeypatch.setitem(globals(), "SOURCE", long)
     write_model(tmp_path / "model", quantization="int8", shared=True)
@@ -380,7 +380,6 @@ def test_a_model_is_checked_before_its_weights_are_widened(tmp_path, monkeypatch
     read_ctranslate2(tmp_path / "model")
     (first, least), (second, most) = peaks
     assert first and not second
-
     assert least + 3 * size < most
 
 
