@@ -82,7 +82,9 @@ def main() -> int:
     load = [round(value, 2) for value in os.getloadavg()]
     print(f"load average at the end: {load}")
     case = {"model": options.preset or options.run.name, "engine": plain.engine_for(1).name}
-    case |= {name: getattr(options, name) for name in ("lookahead", "heads", "epochs", "share")}
+    case["lookahead"] = options.lookahead
+    made = ("share",) if options.preset else ("heads", "epochs") if not options.drafts else ()
+    case |= {name: getattr(options, name) for name in made}
     record = record_path("drafts", case, facts) if options.record else None
     write_figures({**facts, "load": load}, "drafts", case, figures, (options.json, record))
     drafted = [one["differing"] for name, one in figures.items() if not name.startswith("beam")]
@@ -116,6 +118,8 @@ def arguments() -> argparse.Namespace:
     given = options.preset or options.drafts or (options.train_source and options.train_target)
     if not given:
         parser.error("--train-source and --train-target are needed, or --drafts, or --preset")
+    if options.preset and options.drafts:
+        parser.error("--preset makes drafts of its own, and takes no --drafts")
     return options
 
 
@@ -153,7 +157,7 @@ def drafts(options: argparse.Namespace, plain: Any, texts: list[str]) -> dict[st
     if options.drafts:
         from keras_attention.decoding.drafts import load_draft
 
-        return {path.stem: load_draft(path) for path in options.drafts}
+        return {f"{path.parent.name}/{path.name}": load_draft(path) for path in options.drafts}
     sources, targets = (list(lines(path)) for path in (options.train_source, options.train_target))
     pairs = list(zip(sources, targets, strict=True))
     begun = time.perf_counter()

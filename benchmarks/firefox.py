@@ -81,8 +81,16 @@ def main() -> int:
     case = {"model": "Firefox en-pt", "sentences": len(references), "threads": options.threads}
     record = record_path("firefox", case, facts) if options.record else None
     more = {"benchmark": "firefox", "case": case, "source": "measured", "agreement": agreement}
-    # Translations are a text of their own, with its licence: they stay out of the record.
-    silent = [dataclasses.replace(outcome, outputs={}) for outcome in outcomes]
+    # Translations are a text of their own, with its licence: they stay out of the record, and so do paths.
+    name = {"source_file": Path(options.source_file).name}
+    silent = [
+        dataclasses.replace(
+            one,
+            outputs={},
+            spec=dataclasses.replace(one.spec, options={**one.spec.options, **name}),
+        )
+        for one in outcomes
+    ]
     for path, written in ((options.json, outcomes), (record, silent)):
         if path is not None:
             write_json(path, facts, written, **more)

@@ -251,14 +251,12 @@ def _round_text(number: int, rounds: int, outcomes: Sequence[Outcome]) -> str:
     return f"round {number + 1} of {rounds}: {', '.join(parts)}"
 
 
-def recordable(value: Any) -> Any:
-    """Return the same data with what JSON cannot hold, infinities and NaN, as None; and files by name."""
-    if isinstance(value, str) and value.startswith("/"):
-        return value.rpartition("/")[2]
+def finite_or_none(value: Any) -> Any:
+    """Return the same data with what JSON cannot hold, infinities and NaN, as None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): recordable(part) for name, part in value.items()}
+        return {str(name): finite_or_none(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [recordable(part) for part in value]
+        return [finite_or_none(part) for part in value]
     return value

@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ def run_facts() -> dict[str, Any]:
     """Command, date, commit, machine, versions of the packages and the variables that matter."""
     return {
         # The folders of a machine are nobody else's.
-        "command": [Path(word).name if "/" in word else word for word in sys.argv],
+        "command": [re.sub(r"(^|=)[^=]*/", r"\1", word) for word in sys.argv],
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "python": platform.python_version(),

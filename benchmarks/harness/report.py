@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.compare import Outcome, recordable
+from harness.compare import Outcome, finite_or_none
 from harness.summary import Spread, ratio
 
 
@@ -113,7 +113,7 @@ def write_json(
         }
         for outcome in outcomes
     ]
-    record = recordable({**facts, **more, "subjects": subjects, "ratios": ratios})
+    record = finite_or_none({**facts, **more, "subjects": subjects, "ratios": ratios})
     _write(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 

@@ -83,7 +83,8 @@ def contexts(
     """Yield the levels in which the last tokens of a sequence are a known context, and its node there."""
     node = 0
     for size, level in enumerate(levels, 1):
-        if size > len(output_ids):
+        # A token that the text does not know would be taken for one of the next node.
+        if size > len(output_ids) or output_ids[-size] >= vocabulary_size:
             return
         key = node * vocabulary_size + output_ids[-size]
         node = int(level.keys.searchsorted(key))

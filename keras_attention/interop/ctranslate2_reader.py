@@ -86,10 +86,11 @@ def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2
     """
     path = folder / MODEL_FILE
     variables = read_variables(path)
-    # What is missing or unknown is found before 8-bit weights are widened, to four times the file's size.
-    variables.are_zeros = True
-    checked(lambda: _Reader(folder, variables).spec(positions), path)
-    variables.are_zeros = False
+    if variables.have_integers():
+        # What is missing or unknown is found before 8-bit weights are widened, to four times the file's size.
+        variables.are_zeros = True
+        checked(lambda: _Reader(folder, variables).spec(positions), path)
+        variables.are_zeros = False
     model = _Reader(folder, variables)
     spec = checked(lambda: model.spec(positions), path)
     return CTranslate2Model(
@@ -218,7 +219,8 @@ class _Reader:
                     f"its {side} vocabulary has {len(tokens)} tokens, its table {len(table)} rows"
                 )
         rows = {side: {t: i for i, t in enumerate(self._tokens[side])} for side in tables}
-        has_zero = all(
+        # If all are zeros for now, the order with one more row fits, too.
+        has_zero = not self._variables.are_zeros and all(
             self._start in rows[side] and not tables[side][rows[side][self._start]].any()
             for side in tables
         )
@@ -249,7 +251,7 @@ class _Reader:
                 f"{len(self._tokens['target'])} tokens"
             )
         arranged = {
-            side: _rows(table, self._orders[side]) * np.float32(scales[side])
+            side: _rows(table, self._orders[side]) * table.dtype.type(scales[side])
             for side, table in tables.items()
         }
         softmax = _rows(projection, order)

@@ -48,6 +48,10 @@ class Variables:
         """Whether there is a variable of this name."""
         return self._aliases.get(name, name) in self._stored
 
+    def have_integers(self) -> bool:
+        """Whether some arrays are integers, with scales."""
+        return any(kind.startswith("int") and shape for kind, shape, _ in self._stored.values())
+
     def unfit(self, problem: str) -> ValueError:
         """Return an error that names the file."""
         return ValueError(f"'{self.path}' holds no model that can be represented: {problem}.")

@@ -159,6 +159,14 @@ def saved(draft, path, **changes):
     np.savez(path, **changed)
 
 
+def overflowing(starts):
+    """Return places of which one is far outside, though the differences wrap around to be positive."""
+    changed = starts.copy()
+    changed[1:3] = 5 * 10**18, -5 * 10**18
+    assert (np.diff(changed[:4]) >= 0).all()
+    return changed
+
+
 def test_damaged_files_are_refused(draft, tmp_path):
     path = tmp_path / "draft.npz"
     draft.save(path)
@@ -178,6 +186,11 @@ def test_damaged_files_are_refused(draft, tmp_path):
         "empty": lambda: saved(draft, path, lexicon_starts=known["lexicon_starts"][:0]),
         "floats": lambda: saved(draft, path, lexicon_tokens=known["lexicon_tokens"] * 1.0),
         "kinds": lambda: saved(draft, path, level1_kinds=-known["level1_kinds"]),
+        "tiny": lambda: saved(
+            draft, path, lexicon_probabilities=np.full(len(known["lexicon_tokens"]), 1e-60)
+        ),
+        "overflow": lambda: saved(draft, path, lexicon_starts=overflowing(known["lexicon_starts"])),
+        "short keys": lambda: saved(draft, path, level1_keys=known["level1_keys"].astype("int32")),
         "infinite": lambda: saved(draft, path, numbers=np.array([np.inf, 0])),
         "missing": lambda: np.savez(path, numbers=known["numbers"]),
     }

@@ -172,8 +172,12 @@ def test_product_without_avx512():
         "test_bytes_do_not_overflow(NATIVE[0]);"
         "[test_product_of_float32_and_weights_of_8_bits(*sizes) for sizes in SIZES];"
         "test_product(*SIZES[2], 'int8', ());"
-        "code = str(packed_product.inspect_asm());"
-        "assert 'vpmaddwd' in code and 'vpmaddubsw' in code;"
+        "code = [(str(kind), text) for kind, text in packed_product.inspect_asm().items()];"
+        "widened = [text for kind, text in code if 'Layout(array(int32, 1d, C), array(int8' in kind];"
+        "bytes_ = [text for kind, text in code if 'Layout(array(int16, 1d, C), array(int8' in kind];"
+        "assert widened and bytes_;"
+        "assert all('vpmaddwd' in text and 'vpmaddubsw' not in text for text in widened);"
+        "assert all('vpmaddubsw' in text for text in bytes_);"
         "print('the same')"
     )
     environment = {

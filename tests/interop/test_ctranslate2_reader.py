@@ -127,9 +127,10 @@ def test_scores_with_one_vocabulary_and_two_tables(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["int8", "int8_float16", "int16", "float16", "bfloat16"])
-def test_stored_types(kind, tmp_path):
+@pytest.mark.parametrize("start", ["<s>", "</s>"])
+def test_stored_types(kind, start, tmp_path):
     """CTranslate2 turns the same stored numbers into float32."""
-    write_model(tmp_path / "model", quantization=kind)
+    write_model(tmp_path / "model", quantization=kind, decoder_start_token=start)
     check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
 
 

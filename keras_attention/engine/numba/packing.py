@@ -177,7 +177,9 @@ def _kernel(precision: str, native: Sequence[str]) -> str:
             return f"amx {precision}"
         if "avx512" in native and has_features(AVX512_FEATURES[precision]):
             return f"avx512 {precision}"
-    if precision == "int8" and "avx2" in native and has_features("avx2"):
+    # Its instructions are of AVX2; the longer vectors of AVX-512 widen instead.
+    is_avx2 = has_features("avx2") and not has_features("avx512bw")
+    if precision == "int8" and "avx2" in native and is_avx2:
         return "avx2 int8"
     return precision
 

@@ -296,6 +296,8 @@ def prefetch_parts(layout, rows, matrix):
     """
     tiles = (rows + layout.large_tile - 1) // layout.large_tile
     parts = 1 if tiles == 1 else 2 if tiles <= 3 else MOST_PARTS
+    if layout.unit != 4:
+        parts = MOST_PARTS
     turn = matrix[STRIDE] // matrix[STEPS] * UNROLLED
     return parts if layout.prefetches else 0, matrix[STRIDE] // parts, max(LINE, turn // parts)
 
