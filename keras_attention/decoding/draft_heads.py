@@ -45,9 +45,10 @@ class DraftHeads(SavedDraft):
     From the state that a token was chosen from, head i predicts the token i places behind it: by a
     feed-forward layer with a residual connection, and then the model's own output projection, to the most
     frequent tokens. Beside the state it reads the token before the one that it predicts, which is the chosen
-    one or the last head's (Ankner et al. 2024). The heads are trained on the frozen model with `train`; give
-    them to a `Translator`. In float32 they change no translation. They propose nothing for the first pass,
-    before which there is no state.
+    one or that of the head before (Ankner et al. 2024). Where more tokens are wanted than there are heads,
+    the last head goes on. The heads are trained on the frozen model with `train`; give them to a
+    `Translator`. In float32 they change no translation. They propose nothing for the first pass, before
+    which there is no state.
 
     Args:
         weights: The weights of the heads.
@@ -123,7 +124,7 @@ class DraftHeads(SavedDraft):
         n: int,
         hidden: np.ndarray | None = None,
     ) -> list[int]:
-        """Return the likeliest tokens of the first `n` heads; none without a hidden state."""
+        """Return the likeliest `n` tokens; none without a hidden state."""
         if hidden is None:
             return []
         weights = self._weights
@@ -136,7 +137,8 @@ class DraftHeads(SavedDraft):
         last = output_ids[-1] if output_ids else -1
         with np.errstate(over="ignore", invalid="ignore"):  # Of a file, which may hold any numbers.
             of_heads = hidden @ weights.inner + weights.inner_bias
-            for head in range(min(n, len(of_heads))):
+            for number in range(n):
+                head = min(number, len(of_heads) - 1)
                 total, before = of_heads[head], self._places.get(last)
                 if before is not None:
                     total = total + weights.kernel[:, before] @ weights.inner_of_token[head]

@@ -31,9 +31,12 @@ def random_heads(depth=D, width=F, heads=H, count=C, size=90, seed=3):
 
 
 def loops(weights, hidden, last):
-    """Stern, Shazeer and Uszkoreit (2018), section 6, with the token before, one number at a time."""
+    """Stern, Shazeer and Uszkoreit (2018), section 6, with the token before, one number at a time.
+
+    Behind the last head it goes on.
+    """
     found = []
-    for head in range(H):
+    for head in [*range(H), *[H - 1] * 6]:
         x = [float(value) for value in hidden]
         before = [0.0] * D
         for c in range(C):
