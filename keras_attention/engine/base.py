@@ -280,12 +280,8 @@ class DraftTables(NamedTuple):
 
     levels: int
     roots: int  # how many nodes level 1 has
-    nodes: (
-        np.ndarray
-    )  # int32 (M,), the first token of each context, ascending within those of one node
-    contexts: (
-        np.ndarray
-    )  # int64 (M + 1, 4): of each node, see `CHILDREN`, ..; the last one ends them
+    nodes: np.ndarray  # int32 (M,), the first token of each context, ascending among siblings
+    contexts: np.ndarray  # int64 (M + 1, 4), see `CHILDREN`, ..; the last one ends the others
     followers: np.ndarray  # int32 (E, 2), tokens, and how often each followed
     most: int  # how many tokens may be known to follow a sequence
     frequencies: np.ndarray  # float32 (V,), the share of each token in all text

@@ -2,7 +2,7 @@
 
 Numba's own loops use vectors of half the processor's width, and none of its instructions for short
 numbers. So the innermost loop is written in LLVM's language: in vectors of 16 numbers for any processor,
-with instructions of their own for some. Each is worth 1.6 times or more; docs/engine.md has the figures.
+with instructions of their own for some; docs/engine.md says what they are worth.
 
 A micro-kernel is code for addresses and numbers, `tile(x, weight, steps, starts, sums, ahead, pace, output,
 stride)`: it reads some rows and a panel in `steps`, adds to the 32 numbers at `starts`, and writes 32 sums

@@ -21,8 +21,8 @@ from keras_attention.engine.numba.drafts import (
 )
 from keras_attention.engine.numba.threads import ThreadGroup
 
-# How probable it must be that all proposals are right, for a pass of another tile of rows: a tile lengthens a
-# pass by half where it computes, and by less where it reads weights from memory.
+# How probable it must be that all proposals are right, for a pass of another tile of rows: it takes less time
+# where a pass waits for weights from memory.
 LEAST_SHARE, LEAST_SHARE_FROM_MEMORY = 0.65, 0.2
 
 
