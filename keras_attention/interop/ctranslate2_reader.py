@@ -251,7 +251,8 @@ class _Reader:
                 f"{len(self._tokens['target'])} tokens"
             )
         arranged = {
-            side: _rows(table, self._orders[side]) * table.dtype.type(scales[side])
+            side: _rows(table, self._orders[side])
+            * (1 if self._variables.are_zeros else np.float32(scales[side]))
             for side, table in tables.items()
         }
         softmax = _rows(projection, order)
