@@ -260,7 +260,9 @@ class TransformerEncoderBlock(TransformerBlock):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
-    def compute_output_spec(self, inputs: Any, return_attention_scores: bool = False, **_: Any):
+    def compute_output_spec(
+        self, inputs: Any, *masks: Any, return_attention_scores: bool = False, **_: Any
+    ) -> Any:
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return outputs

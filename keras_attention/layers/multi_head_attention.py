@@ -371,16 +371,10 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         query: Any,
         value: Any = None,
         key: Any = None,
-        query_mask: Any = None,
-        value_mask: Any = None,
-        key_mask: Any = None,
-        attention_mask: Any = None,
+        *masks: Any,
         return_attention_scores: bool = False,
-        training: bool | None = None,
-        use_causal_mask: bool = False,
         cache: State | None = None,
-        start_index: Any = 0,
-        head_mask: Any = None,
+        **_: Any,
     ) -> Any:
         attended = (cache["value"] if cache is not None else value).shape
         value_shape = attended if value is None else value.shape

@@ -198,7 +198,7 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         self,
         decoder_token_ids: Any,
         encoder_sequence: Any,
-        encoder_padding_mask: Any = None,
+        *masks: Any,
         return_cross_attention_scores: bool = False,
         **_: Any,
     ) -> Any:
