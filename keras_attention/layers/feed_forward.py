@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import activation_name, check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
@@ -15,7 +15,7 @@ from keras_attention.spec.parts import FeedForwardSpec
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class FeedForward(Door, keras.layers.Layer):
+class FeedForward(Configured, Door, keras.layers.Layer):
     """`max(0, x W_1 + b_1) W_2 + b_2`, the same at every position (equation 2 of the paper).
 
     Args:
@@ -56,12 +56,7 @@ class FeedForward(Door, keras.layers.Layer):
     ):
         arguments = checked(locals())
         super().__init__(**kwargs)
-        self.intermediate_dim: int = arguments["intermediate_dim"]
-        self.activation = keras.activations.get(activation)
-        self.dropout: float = arguments["dropout"]
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed: int | None = arguments["seed"]
+        self.keep(arguments)
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
@@ -102,17 +97,6 @@ class FeedForward(Door, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "seed": self.seed,
-        }
 
 
 def _apply_dense(layer: keras.layers.Dense, inputs: Any) -> Any:

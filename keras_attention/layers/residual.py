@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself, norm_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
@@ -26,7 +26,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class ResidualConnection(Door, keras.layers.Layer):
+class ResidualConnection(Configured, Door, keras.layers.Layer):
     """The residual connection around a sub-layer: `LayerNorm(x + Dropout(Sublayer(x)))`.
 
     Post-norm, as in the paper: `connection(x, sublayer(x))` is the formula above. Pre-norm
@@ -74,10 +74,7 @@ class ResidualConnection(Door, keras.layers.Layer):
     ):
         arguments = checked(locals())
         super().__init__(**kwargs)
-        self.dropout: float = arguments["dropout"]
-        self.normalize_first = normalize_first
-        self.epsilon: float = arguments["epsilon"]
-        self.seed: int | None = arguments["seed"]
+        self.keep(arguments)
         self.supports_masking = True
         self.normalization = LayerNormalization(
             epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
@@ -117,12 +114,3 @@ class ResidualConnection(Door, keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape: Any, update_shape: Any = None) -> Any:
         return inputs_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "dropout": self.dropout,
-            "normalize_first": self.normalize_first,
-            "epsilon": self.epsilon,
-            "seed": self.seed,
-        }

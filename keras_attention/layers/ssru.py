@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import nan_if_additive
@@ -17,7 +17,7 @@ from keras_attention.spec.parts import SSRUSpec
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class SSRU(Door, keras.layers.Layer):
+class SSRU(Configured, Door, keras.layers.Layer):
     """The simpler simple recurrent unit (Kim et al. 2019), the decoder cell of small, fast translators.
 
     With the input x_t: `f_t = sigmoid(x_t W_f + b_f)`, `c_t = f_t c_(t-1) + (1 - f_t) (x_t W)`, and the
@@ -66,12 +66,10 @@ class SSRU(Door, keras.layers.Layer):
         bias_initializer: Any = "zeros",
         **kwargs: Any,
     ):
-        checked({"use_bias": use_bias})
+        arguments = checked(locals())
         # With autocast, Keras would round the state to the compute dtype at every position.
         super().__init__(**{"autocast": False, **kwargs})
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.keep(arguments)
         self.supports_masking = True
 
     def build(self, inputs_shape: Any, state_shape: Any = None) -> None:
@@ -125,14 +123,6 @@ class SSRU(Door, keras.layers.Layer):
         if state is None:
             return outputs
         return outputs, keras.KerasTensor(state.shape, dtype=state_dtype(self.compute_dtype))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
 
 
 def state_dtype(compute_dtype: str) -> str:

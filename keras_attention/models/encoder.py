@@ -102,10 +102,9 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        config = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
-        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
         check_integer("num_layers", num_layers, least=1)
-        checked(config)
+        config = checked(locals())
+        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
         check_blocks(config)
         super().__init__(**kwargs)
         self._config: dict[str, Any] = config
