@@ -61,24 +61,13 @@ class FeedForward(Configured, Door, keras.layers.Layer):
 
     def build(self, input_shape: Any) -> None:
         self._width = hidden_dim = input_shape[-1]
-        self.inner = self._make_dense(self.intermediate_dim, "inner", self.activation)
-        self.inner.build((None, hidden_dim))
-        self.outer = self._make_dense(hidden_dim, "outer", None)
-        self.outer.build((None, self.intermediate_dim))
+        inner_dim = self.intermediate_dim
+        self.inner = make_dense(self, "inner", hidden_dim, inner_dim, activation=self.activation)
+        self.outer = make_dense(self, "outer", inner_dim, hidden_dim)
         self.dropout_layer = Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
         self.built = True
-
-    def _make_dense(self, units: int, name: str, activation: Any) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            kernel_initializer=part_initializer(self.kernel_initializer, name),
-            bias_initializer=part_initializer(self.bias_initializer, f"{name}_bias"),
-            dtype=self.dtype_policy,
-            name=name,
-        )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         x = _apply_dense(self.inner, fold_leading_axes(inputs))
@@ -97,6 +86,20 @@ class FeedForward(Configured, Door, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
+
+
+def make_dense(owner: Any, name: str, width: int, units: int, **more: Any) -> keras.layers.Dense:
+    """Return a `Dense` layer for inputs of a width, with copies of its owner's initializers."""
+    layer = keras.layers.Dense(
+        units,
+        kernel_initializer=part_initializer(owner.kernel_initializer, name),
+        bias_initializer=part_initializer(owner.bias_initializer, f"{name}_bias"),
+        dtype=owner.dtype_policy,
+        name=name,
+        **more,
+    )
+    layer.build((None, width))
+    return layer
 
 
 def _apply_dense(layer: keras.layers.Dense, inputs: Any) -> Any:

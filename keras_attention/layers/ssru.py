@@ -8,9 +8,9 @@ from keras import ops
 from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
+from keras_attention.layers.feed_forward import make_dense
 from keras_attention.layers.masks import nan_if_additive
 from keras_attention.layers.multi_head_attention import project
-from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.recurrence import linear_recurrence
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec.parts import SSRUSpec
@@ -73,22 +73,10 @@ class SSRU(Configured, Door, keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, inputs_shape: Any, state_shape: Any = None) -> None:
-        self._width = inputs_shape[-1]
-        self.inner = self._make_dense("inner", self.use_bias)
-        self.forget = self._make_dense("forget", True)
+        self._width = width = inputs_shape[-1]
+        self.inner = make_dense(self, "inner", width, width, use_bias=self.use_bias)
+        self.forget = make_dense(self, "forget", width, width)
         self.built = True
-
-    def _make_dense(self, name: str, use_bias: bool) -> keras.layers.Dense:
-        layer = keras.layers.Dense(
-            self._width,
-            use_bias=use_bias,
-            kernel_initializer=part_initializer(self.kernel_initializer, name),
-            bias_initializer=part_initializer(self.bias_initializer, f"{name}_bias"),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        layer.build((None, self._width))
-        return layer
 
     def call(
         self, inputs: Any, state: Any = None, mask: Any = None, inputs_mask: Any = None
