@@ -6,12 +6,12 @@ import keras
 from keras import ops
 
 from keras_attention.layers.arguments import Configured, checked
-from keras_attention.layers.declared import check_declares_itself, norm_spec
+from keras_attention.layers.declared import check_declares_itself
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
 from keras_attention.ops.operations import dropout_add_norm
 from keras_attention.ops.reference import is_float64, layer_norm
-from keras_attention.spec.parts import NormSpec
+from keras_attention.spec.parts import NormSpec, SpecError
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -114,3 +114,14 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape: Any, update_shape: Any = None) -> Any:
         return inputs_shape
+
+
+def norm_spec(layer: Any) -> NormSpec:
+    """Return the spec of Keras' `LayerNormalization` over the last axis."""
+    if type(layer) not in (keras.layers.LayerNormalization, LayerNormalization):
+        raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, not a LayerNormalization.")
+    if not (layer.scale and layer.center) or layer.rms_scaling or layer.gamma.ndim != 1:
+        raise SpecError(
+            f"{layer.name!r} lacks gains or offsets, or normalises over more than the last axis."
+        )
+    return NormSpec(layer.gamma, layer.beta, layer.epsilon)
