@@ -1,6 +1,7 @@
 """Multi-head attention (section 3.2.2 of the paper)."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import keras
@@ -338,9 +339,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
             value,
             mask=mask,
             scale=self._inverse_sqrt_key_dim,
-            dropout=(lambda weights: self._dropout_layer(weights, training=True))
-            if drops
-            else None,
+            dropout=partial(self._dropout_layer, training=True) if drops else None,
             flash=False if return_attention_scores or drops else self._flash_attention,
         )
 
