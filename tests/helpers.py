@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import keras
 import numpy as np
 from keras import ops
+
+# For `compile` where the graph is not what a test is about: TensorFlow takes seconds to trace and compile
+# what it computes step by step in a few tenths. (JAX would compile each operation, PyTorch nothing.)
+STEP_BY_STEP = {"run_eagerly": keras.backend.backend() == "tensorflow"}
 
 
 def contents(folder, folders=False):

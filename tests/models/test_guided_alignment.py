@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_attention import LabelSmoothedCrossentropy, Transformer
 from keras_attention.ops.reference import DEFINITIONS
+from tests.helpers import STEP_BY_STEP
 
 # 4 pairs: sources of at most 5 tokens, targets of at most 6.
 SOURCE = np.array([[5, 6, 7, 8, 1], [7, 4, 1, 0, 0], [8, 9, 1, 0, 0], [3, 9, 5, 1, 0]], "int32")
@@ -24,11 +25,9 @@ GUIDED = {**INPUTS, "alignments": ALIGNED}
 WEIGHT = 0.7
 # Elsewhere each case is several programs, compiled for seconds: those stay that differ by the backend.
 ON_TORCH = keras.backend.backend() == "torch"
-# TensorFlow traces and compiles each model that is fitted; without, a step of these sizes is fast enough.
-EAGERLY = {"run_eagerly": keras.backend.backend() == "tensorflow"}
 WAYS = {
     "recompute": {"recompute": True},
-    "dropout": {"attention_dropout": 1e-7, "compiled": EAGERLY},
+    "dropout": {"attention_dropout": 1e-7, "compiled": STEP_BY_STEP},
 }
 if ON_TORCH:
     WAYS |= {"plain": {}, "ssru": {"decoder_cell": "ssru"}}
@@ -113,7 +112,7 @@ def test_slices_train_as_the_whole():
     whole, slices = model_of(), model_of(steps=2)
     start = whole.get_weights()
     assert fit(slices, GUIDED, epochs=2) == pytest.approx(fit(whole, GUIDED, epochs=2), rel=1e-5)
-    plain = model_of(compiled=EAGERLY)
+    plain = model_of(compiled=STEP_BY_STEP)
     fit(plain, INPUTS, epochs=2)
     moved = apart = 0.0
     for a, b, c, d in zip(
@@ -125,7 +124,7 @@ def test_slices_train_as_the_whole():
 
 
 def test_the_head_learns_the_alignment():
-    model = model_of(optimizer=keras.optimizers.Adam(0.05), weight=2.0, compiled=EAGERLY)
+    model = model_of(optimizer=keras.optimizers.Adam(0.05), weight=2.0, compiled=STEP_BY_STEP)
     before = head_loss(model, 0, 1)
     fit(model, GUIDED, epochs=16)
     # Two tokens are aligned with two others each: so much is left at best.
@@ -158,7 +157,7 @@ def test_one_layer_alone_is_asked_for_weights(monkeypatch):
 
 
 def test_is_saved_with_the_model(tmp_path):
-    model = model_of(weight=0.25, compiled=EAGERLY)
+    model = model_of(weight=0.25, compiled=STEP_BY_STEP)
     fit(model, GUIDED)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
