@@ -76,7 +76,7 @@ def _checked(name: str, value: Any) -> Any:
 class Configured:
     """Mixin of a layer: the arguments of its constructor are its attributes, and in its config."""
 
-    def keep(self, arguments: Mapping[str, Any]) -> None:
+    def _keep(self, arguments: Mapping[str, Any]) -> None:
         """Make `checked` arguments attributes, and of names of activations or initializers what they name."""
         for name, value in arguments.items():
             kind = _kind(name)

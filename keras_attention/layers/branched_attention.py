@@ -84,7 +84,7 @@ class BranchedAttention(Configured, MultiHeadAttention):
         if branch_feed_forward is not None:
             check_integer("intermediate_dim", intermediate_dim, least=1)
             check_split(branch_feed_forward, intermediate_dim, num_heads)
-        self.keep({"intermediate_dim": intermediate_dim, **arguments})
+        self._keep({"intermediate_dim": intermediate_dim, **arguments})
 
     def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
         super().build(query_shape, value_shape, key_shape)

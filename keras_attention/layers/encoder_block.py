@@ -20,7 +20,7 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
 
     def __init__(self, arguments: dict[str, Any], **kwargs: Any):
         super().__init__(**kwargs)
-        self.keep(arguments)
+        self._keep(arguments)
         self.supports_masking = True
 
     def known_sizes(self) -> dict[str, int | None]:

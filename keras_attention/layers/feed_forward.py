@@ -56,7 +56,7 @@ class FeedForward(Configured, Door, keras.layers.Layer):
     ):
         arguments = checked(locals())
         super().__init__(**kwargs)
-        self.keep(arguments)
+        self._keep(arguments)
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:

@@ -50,7 +50,7 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
     def __init__(self, layout: str = "interleaved", max_length: int = 256, **kwargs: Any):
         arguments = checked(locals())
         super().__init__(**kwargs)
-        self.keep(arguments)
+        self._keep(arguments)
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:

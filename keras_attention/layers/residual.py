@@ -74,7 +74,7 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
     ):
         arguments = checked(locals())
         super().__init__(**kwargs)
-        self.keep(arguments)
+        self._keep(arguments)
         self.supports_masking = True
         self.normalization = LayerNormalization(
             epsilon=epsilon, dtype=self.dtype_policy, name="normalization"

@@ -69,7 +69,7 @@ class SSRU(Configured, Door, keras.layers.Layer):
         arguments = checked(locals())
         # With autocast, Keras would round the state to the compute dtype at every position.
         super().__init__(**{"autocast": False, **kwargs})
-        self.keep(arguments)
+        self._keep(arguments)
         self.supports_masking = True
 
     def build(self, inputs_shape: Any, state_shape: Any = None) -> None:
