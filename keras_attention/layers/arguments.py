@@ -93,6 +93,6 @@ class Configured:
 
 def _kind(name: str) -> Any:
     """Return Keras' module for what an argument names; None for a plain value."""
-    if name.endswith("_initializer"):
+    if "initializer" in name:
         return keras.initializers
     return keras.activations if name == "activation" else None
