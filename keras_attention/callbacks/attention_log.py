@@ -13,7 +13,13 @@ from keras_attention.callbacks.base import RunCallback, Stop, updates_of
 from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.training.distribution import computing_alone
-from keras_attention.utils.checks import check_boolean, check_callable, check_has, check_integer
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_callable,
+    check_has,
+    check_integer,
+    check_optional,
+)
 from keras_attention.utils.progress import activity
 from keras_attention.utils.sides import encode_side
 from keras_attention.visualization.attention_entries import (
@@ -83,14 +89,13 @@ class AttentionLog(RunCallback):
     ):
         super().__init__(stop)
         check_has("writer", writer, "a SummaryWriter", "flush")
-        check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
+        self.tokenizer = check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
         _check_pairs(pairs, tokenizer)
-        check_integer("shown", shown, 1)
-        check_boolean("importance", importance)
-        if translate is not None:
-            check_callable("translate", translate)
-        if monitor is not None:
-            check_has("monitor", monitor, "a TrainingMonitor", "paused")
+        self.pairs = [(source, target) for source, target in pairs]
+        self.shown = check_integer("shown", shown, 1)
+        self.importance = check_boolean("importance", importance)
+        self.translate = check_optional(check_callable, "translate", translate)
+        self.monitor = check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "paused")
         if alignments is not None and (
             not isinstance(alignments, list | tuple) or len(alignments) != len(pairs)
         ):
@@ -100,14 +105,8 @@ class AttentionLog(RunCallback):
             )
         check_ranks(token_ranks, tokenizer)
         self.writer = writer
-        self.tokenizer = tokenizer
-        self.pairs = [(source, target) for source, target in pairs]
-        self.shown = shown
         self.alignments = alignments
         self.token_ranks = token_ranks
-        self.translate = translate
-        self.importance = importance
-        self.monitor = monitor
         self._resumed = False
         self._logged = self._logged_output = -1  # the last steps that are in the log
         self._next = 0

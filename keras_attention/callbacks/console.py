@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from keras_attention.callbacks.base import RunCallback, logged_numbers
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.monitor import TrainingMonitor, spoken_name
-from keras_attention.utils.checks import check_callable, check_has
+from keras_attention.utils.checks import check_callable, check_has, check_optional
 from keras_attention.utils.progress import Progress, say
 
 
@@ -34,16 +34,12 @@ class ConsoleProgress(RunCallback):
     ):
         super().__init__()
         check_has("budget", budget, "a Budget", "steps", "minutes")
-        if monitor is not None:
-            check_has("monitor", monitor, "a TrainingMonitor", "last")
-        if stream is not None:
-            check_has("stream", stream, "a file to write to", "write")
-        if announce is not None:
-            check_callable("announce", announce)
+        check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "last")
+        check_optional(check_has, "stream", stream, "a file to write to", "write")
         self.budget = budget
         self.monitor = monitor
         self.stream = stream
-        self.announce = announce
+        self.announce = check_optional(check_callable, "announce", announce)
         self._batch = 0
         self._progress = Progress(None, "training", enabled=False)
 

@@ -18,6 +18,7 @@ from keras_attention.utils.checks import (
     check_integer,
     check_iterable,
     check_number,
+    check_optional,
 )
 from keras_attention.visualization.summary_writer import SummaryWriter
 
@@ -110,29 +111,21 @@ class TrainingMonitor(RunCallback):
         budget: Budget | None = None,
     ):
         super().__init__()
-        if writer is not None:
-            check_has("writer", writer, "a SummaryWriter", "scalar")
-        if batches is not None:
-            if not hasattr(batches, "tokens_in_batch"):
-                check_iterable("batches", batches)
-        check_integer("every", every, 1)
-        if log is not None:
-            check_has("log", log, "a MetricsLog", "write")
-        if flops is not None:
-            check_callable("flops", flops)
-        if peak is not None:
-            check_number("peak", peak, above=0)
-        if validation_writer is not None:
-            check_has("validation_writer", validation_writer, "a SummaryWriter", "scalar")
-        if budget is not None:
-            check_has("budget", budget, "a Budget", "pause")
+        check_optional(check_has, "writer", writer, "a SummaryWriter", "scalar")
+        check_optional(
+            check_has, "validation_writer", validation_writer, "a SummaryWriter", "scalar"
+        )
+        check_optional(check_has, "log", log, "a MetricsLog", "write")
+        check_optional(check_has, "budget", budget, "a Budget", "pause")
+        if not hasattr(batches, "tokens_in_batch"):
+            check_optional(check_iterable, "batches", batches)
+        self.batches = batches
+        self.every = check_integer("every", every, 1)
+        self.flops = check_optional(check_callable, "flops", flops)
+        self.peak = check_optional(check_number, "peak", peak, above=0)
         self.writer = writer
         self.validation_writer = validation_writer
-        self.batches = batches
-        self.every = every
         self.log = log
-        self.flops = flops
-        self.peak = peak
         self.budget = budget
         self.last: dict[str, float] = {}
         self._begun = False  # whether the first batch of the run, which compiles, is over

@@ -9,7 +9,7 @@ import keras
 
 from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.training.checkpoint_store import first_nonfinite
-from keras_attention.utils.checks import check_has, check_integer
+from keras_attention.utils.checks import check_has, check_integer, check_optional
 from keras_attention.utils.sides import decode_side
 
 
@@ -42,15 +42,10 @@ class StopOnNonFinite(RunCallback):
 
     def __init__(self, batches: Any, tokenizer: Any = None, every: int = 100, shown: int = 5):
         super().__init__()
-        check_has("batches", batches, "TokenBatches", "pairs")
-        if tokenizer is not None:
-            check_has("tokenizer", tokenizer, "a Tokenizer", "decode")
-        check_integer("every", every, 1)
-        check_integer("shown", shown, 1)
-        self.batches = batches
-        self.tokenizer = tokenizer
-        self.every = every
-        self.shown = shown
+        self.batches = check_has("batches", batches, "TokenBatches", "pairs")
+        self.tokenizer = check_optional(check_has, "tokenizer", tokenizer, "a Tokenizer", "decode")
+        self.every = check_integer("every", every, 1)
+        self.shown = check_integer("shown", shown, 1)
         self.error: NonFiniteTraining | None = None
         self._good_updates = 0
 

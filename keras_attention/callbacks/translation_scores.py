@@ -11,7 +11,7 @@ from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
 from keras_attention.training.moving_average import with_moving_average
-from keras_attention.utils.checks import check_callable, check_has, check_integer
+from keras_attention.utils.checks import check_callable, check_has, check_integer, check_optional
 from keras_attention.utils.progress import activity
 
 
@@ -57,14 +57,10 @@ class TranslationScores(RunCallback):
         stop: Stop | None = None,
     ):
         super().__init__(stop)
-        check_callable("translate", translate)
-        check_integer("every_epochs", every_epochs, 1)
-        if monitor is not None:
-            check_has("monitor", monitor, "a TrainingMonitor", "paused")
-        self.translate = translate
+        self.translate = check_callable("translate", translate)
+        self.every_epochs = check_integer("every_epochs", every_epochs, 1)
+        self.monitor = check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "paused")
         self.sources, self.references = check_lines(sources, references, "sources")
-        self.every_epochs = every_epochs
-        self.monitor = monitor
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
         if (epoch + 1) % self.every_epochs == 0:

@@ -24,6 +24,7 @@ from keras_attention.utils.checks import (
     check_integer,
     check_iterable,
     check_number,
+    check_optional,
     check_path,
 )
 from keras_attention.utils.files import check_destination
@@ -98,10 +99,8 @@ def select_checkpoints(
 
 def check_intervals(minutes: float | None, updates: int | None, prefix: str = "") -> None:
     """Check `minutes` and `updates` of `select_checkpoints`; `prefix` is put before their names."""
-    if minutes is not None:
-        check_number(f"{prefix}minutes", minutes, least=0)
-    if updates is not None:
-        check_integer(f"{prefix}updates", updates, 1)
+    check_optional(check_number, f"{prefix}minutes", minutes, least=0)
+    check_optional(check_integer, f"{prefix}updates", updates, 1)
     if updates is not None and minutes is not None:
         raise ValueError(
             f"`{prefix}updates` and `{prefix}minutes` must not both be given. "
