@@ -110,8 +110,7 @@ class AttentionLog(RunCallback):
         self._resumed = False
         self._logged = self._logged_output = -1  # the last steps that are in the log
         self._next = 0
-        self._epoch_start = 0  # number of updates when the epoch began
-        self._first_batch: int | None = None  # of the epoch: a resumed run may begin in its middle
+        self._updates = 0  # as counted since the epoch began
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed run needs to write each entry once."""
@@ -133,14 +132,13 @@ class AttentionLog(RunCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Read the number of updates, which are counted from here."""
-        self._epoch_start, self._first_batch = updates_of(self.model), None
+        self._updates = updates_of(self.model)
 
     def before_update(self, batch: int) -> None:
         """Log when the next entry is due."""
-        if self._first_batch is None:
-            self._first_batch = batch
         # Counted here: asking the optimizer would wait for the device at every batch.
-        if self._epoch_start + batch - self._first_batch < self._next:
+        counted, self._updates = self._updates, self._updates + 1
+        if counted < self._next:
             return
         step = updates_of(self.model)
         if step >= self._next:  # an update may have been skipped

@@ -248,7 +248,14 @@ class Checkpoints(RunCallback):
         self.updates += 1
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
-        self.history.append(self._entry(epoch, logs))
+        self.history.append(
+            {
+                "epoch": epoch + 1,
+                "updates": updates_of(self.model),
+                "seconds": round(self.seconds, 3),
+                **logged_numbers(logs),
+            }
+        )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.seconds = time.monotonic() - self._started
@@ -257,14 +264,6 @@ class Checkpoints(RunCallback):
             self.epoch, self.batch = epoch + 1, 0
         self.finished = self.model.stop_training and not self.stop.interrupts
         self._save("end" if self.finished else "signal" if self.stop.within_epoch else "epoch")
-
-    def _entry(self, epoch: int, logs: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "epoch": epoch + 1,
-            "updates": updates_of(self.model),
-            "seconds": round(self.seconds, 3),
-            **logged_numbers(logs),
-        }
 
     def _interval(self) -> int:
         return 0 if self.every_minutes is None else int(self.seconds // (60 * self.every_minutes))

@@ -63,18 +63,12 @@ class TranslationScores(RunCallback):
         self.sources, self.references = check_lines(sources, references, "sources")
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
-        if (epoch + 1) % self.every_epochs == 0:
-            logs.update({f"val_{name}": value for name, value in self._scores_if_any().items()})
-
-    def _scores_if_any(self) -> dict[str, float]:
-        """Return the scores; warn and return {} if the model has diverged since the last check."""
-        if has_diverged(self.model):
-            return {}
+        if (epoch + 1) % self.every_epochs or has_diverged(self.model):
+            return
         try:
-            return self.scores()
+            logs.update({f"val_{name}": value for name, value in self.scores().items()})
         except FloatingPointError as error:
             warnings.warn(f"There are no scores of translations. {error}", stacklevel=2)
-            return {}
 
     def scores(self) -> dict[str, float]:
         """Return BLEU and chrF of the current model."""
