@@ -63,16 +63,9 @@ def distribution_scope(
     join = backend_choice("Training", jax=join_on_jax, default=contextlib.nullcontext)
     with join() if strategy == "data_parallel" else contextlib.nullcontext():
         _check_strategy(strategy, replicas)
-        with _scope(strategy, replicas) as devices:
-            yield devices
-
-
-@contextlib.contextmanager
-def _scope(strategy: str | None, replicas: int | None) -> Iterator[Devices]:
-    """Enter the scope of a strategy that was checked."""
-    if strategy is None:
-        yield Devices()
-    else:
+        if strategy is None:
+            yield Devices()
+            return
         scopes = {"tensorflow": _tensorflow_scope, "jax": _jax_scope, "torch": _torch_scope}
         with backend_choice("A strategy", **scopes)(replicas) as devices:
             yield devices

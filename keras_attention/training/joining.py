@@ -91,7 +91,8 @@ def initialize_processes(
         RuntimeError: If the process cannot join the others.
     """
     if addresses is not None:
-        check_texts("addresses", [addresses] if isinstance(addresses, str) else addresses)
+        listed = [addresses] if isinstance(addresses, str) else addresses
+        addresses = ",".join(check_texts("addresses", listed))
     check_optional(check_integer, "num_processes", num_processes, 1)
     check_optional(check_integer, "process_index", process_index, 0)
     if running_backend() != "jax":
@@ -99,8 +100,6 @@ def initialize_processes(
             "Processes join by their addresses only on JAX: set KERAS_BACKEND=jax. On PyTorch, `torchrun` "
             f"starts and joins them. Received: the backend {running_backend()!r}"
         )
-    if addresses is not None and not isinstance(addresses, str):
-        addresses = ",".join(addresses)
     hosts = str(_setting("JOB_ADDRESSES", addresses))
     count = _integer_setting("NUM_PROCESSES", num_processes)
     index = _integer_setting("PROCESS_ID", process_index)
