@@ -95,16 +95,11 @@ class CountedBatches:
         return 100 * epoch + 10 * index, 1
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Half a second passes whenever it is read."""
+@pytest.mark.backends("torch")
+def test_speed(tmp_path, monkeypatch):
+    """On a clock that advances by half a second whenever it is read."""
     now = iter(np.arange(1000) / 2)
     monkeypatch.setattr(time, "perf_counter", lambda: next(now))
-
-
-@pytest.mark.backends("torch")
-@pytest.mark.usefixtures("clock")
-def test_speed(tmp_path):
     with SummaryWriter(tmp_path) as writer:
         fit(make_model(), TrainingMonitor(writer, CountedBatches(), every=4))
     values = read_values(tmp_path)
@@ -119,19 +114,6 @@ def test_speed(tmp_path):
     assert values["work/batches_per_second"] == expected
     expected = [(step, 2 * tokens) for step, (_, tokens) in per_half_second.items()]
     assert values["work/tokens_per_second"] == expected
-
-
-@pytest.mark.backends("torch")
-@pytest.mark.usefixtures("clock")
-def test_batches_that_know_their_own_epoch(tmp_path):
-    """After a resume, `fit` may count epochs from 0 again; the batches know better."""
-    batches = CountedBatches()
-    batches.epoch = 3
-    with SummaryWriter(tmp_path) as writer:
-        fit(make_model(), TrainingMonitor(writer, batches, every=5), epochs=1)
-    assert read_values(tmp_path)["work/tokens_per_second"] == [
-        (6, 2 * (5 * 300 + 10 + 20 + 30 + 40 + 50 + 5))
-    ]
 
 
 @pytest.mark.backends("torch")

@@ -76,7 +76,8 @@ class Driver:
                 self.monitor.batches.epoch = epoch
                 if index == 0:
                     self.model.loss.reset_state()
-                self.monitor.on_epoch_begin(epoch)
+                # After a resume, `fit` may count epochs from 0 again; the batches know better.
+                self.monitor.on_epoch_begin(0)
             self.monitor.on_train_batch_begin(index)
             on_batch(done)
             self.model.train(1.0 + done)
@@ -102,6 +103,7 @@ def undisturbed(tmp_path_factory):
     path = tmp_path_factory.mktemp("undisturbed") / "metrics.jsonl"
     Driver(monitor_of(path)).run(0, 2 * STEPS)
     assert [entry["update"] for entry in entries(path)] == [3, 5, 6, 7, 9, 11, 13, 14]
+    assert [entry["epoch"] for entry in entries(path)] == [0] * 4 + [1] * 4
     return entries(path)
 
 
