@@ -107,6 +107,7 @@ def test_what_a_killed_process_had_still_to_delete_is_deleted(tmp_path):
     assert updates_of(reader) == [9, 12]
 
 
+@pytest.mark.backends("torch")
 def test_an_interrupted_epoch_is_saved_as_far_as_it_came(tmp_path):
     class Kill(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -134,18 +135,15 @@ def damage(path):
 
 
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize("file", ["model.weights.h5", "manifest.json", None])
+@pytest.mark.parametrize("file", ["model.weights.h5", "manifest.json"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, capsys, file):
     fit(model(), 3, [Checkpoints(tmp_path)])
     newest, before = tmp_path / "update-00000009", tmp_path / "update-00000006"
-    if file is None:
-        os.truncate(newest / "model.weights.h5", 100)
-    else:
-        damage(newest / file)
+    damage(newest / file)
     made, checkpoints = model(), Checkpoints(tmp_path)
     assert checkpoints.restore(made) == 2
     shown = capsys.readouterr().err
-    assert f"'{newest}' is damaged: '{newest / (file or 'model.weights.h5')}'" in shown
+    assert f"'{newest}' is damaged: '{newest / file}'" in shown
     assert int(made.optimizer.iterations) == 6
     assert (tmp_path / "aside-1-update-00000009" / "model.weights.h5").exists()
     assert updates_of(checkpoints) == [3, 6]

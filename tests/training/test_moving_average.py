@@ -36,15 +36,21 @@ class Weights(keras.callbacks.Callback):
         self.found.append(numbers(self.model.trainable_variables))
 
 
-@pytest.fixture(scope="module")
-def trained():
-    """A model after 24 updates of `fit`, and its weights after each."""
+def fitted(moving_average, *callbacks):
+    """A model after 24 updates of `fit`."""
     keras.utils.set_random_seed(3)
     rng = np.random.default_rng(3)
-    model, weights = make_model(), Weights()
+    model = make_model(moving_average)
     data = rng.normal(size=(12, 3)), rng.normal(size=(12, 2))
-    model.fit(*data, batch_size=1, epochs=2, verbose=0, callbacks=[weights])
-    return model, weights.found
+    model.fit(*data, batch_size=1, epochs=2, verbose=0, callbacks=list(callbacks))
+    return model
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Such a model, and its weights after each update."""
+    weights = Weights()
+    return fitted(DECAY, weights), weights.found
 
 
 def test_it_is_that_of_a_loop(trained):
@@ -71,11 +77,7 @@ def test_the_optimizer_has_no_weights_of_the_model(trained):
 
 @pytest.mark.backends("torch")
 def test_training_itself_is_the_same(trained):
-    keras.utils.set_random_seed(3)
-    rng = np.random.default_rng(3)
-    model = make_model(None)
-    data = rng.normal(size=(12, 3)), rng.normal(size=(12, 2))
-    model.fit(*data, batch_size=1, epochs=2, verbose=0)
+    model = fitted(None)
     for own, other in zip(numbers(model.trainable_variables), trained[1][-1], strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-7)
     assert model.optimizer.moving_averages == []
