@@ -20,7 +20,7 @@ from keras_attention.training import checkpoint_store
 from keras_attention.utils import files
 from tests.data.counting_text import NumberText, NumberTokenizer
 
-UPDATES = 24
+UPDATES = 20
 EVERY = 2
 
 
