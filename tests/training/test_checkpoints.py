@@ -28,6 +28,7 @@ from keras_attention.training import (
 from keras_attention.training.checkpoint_store import read_manifest
 from keras_attention.utils.files import PARTIAL
 from keras_attention.utils.signed_json import json_checksum
+from tests.helpers import assert_each
 
 rng = np.random.default_rng(7)
 X, Y = rng.normal(size=(12, 3)).astype("float32"), rng.normal(size=(12, 2)).astype("float32")
@@ -46,11 +47,6 @@ def fit(made, epochs, callbacks, initial_epoch=0):
              callbacks=callbacks, verbose=0)  # fmt: skip
 
 
-def assert_weights(made, weights):
-    for got, expected in zip(made.get_weights(), weights, strict=True):
-        np.testing.assert_array_equal(got, expected)
-
-
 def updates_of(checkpoints):
     return [int(path.name.removeprefix("update-")) for path in checkpoints.paths]
 
@@ -66,7 +62,7 @@ def test_the_average_is_the_mean_in_float64(tmp_path):
         made.save_weights(paths[-1])
     average_checkpoints(made, paths)
     means = [np.mean(np.float64(same), axis=0) for same in zip(*weights, strict=True)]
-    assert_weights(made, [mean.astype("float32") for mean in means])
+    assert_each(made.get_weights(), [mean.astype("float32") for mean in means])
     assert sorted(path.name for path in tmp_path.iterdir()) == [path.name for path in paths]
 
 
@@ -81,7 +77,7 @@ def test_a_run_in_two_parts_equals_one(tmp_path):
     done = checkpoints.restore(second)
     assert done == 2
     fit(second, 4, [checkpoints], initial_epoch=done)
-    assert_weights(second, whole.get_weights())
+    assert_each(second.get_weights(), whole.get_weights())
     assert [(entry["epoch"], entry["updates"]) for entry in checkpoints.history] == [
         (epoch, 3 * epoch) for epoch in (1, 2, 3, 4)
     ]
@@ -212,7 +208,7 @@ def test_a_full_disk_ends_in_a_clear_error_and_loses_nothing(tmp_path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["update-00000003"]
     restored = model()
     assert Checkpoints(tmp_path).restore(restored) == 1
-    assert_weights(restored, weights)
+    assert_each(restored.get_weights(), weights)
 
 
 @pytest.mark.backends("torch")
@@ -237,7 +233,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, change, message):
     if change != "optimizer":
         with pytest.raises(ValueError, match="another model's"):
             average_checkpoints(other, [tmp_path / "update-00000003"])
-    assert_weights(other, before)
+    assert_each(other.get_weights(), before)
     assert (tmp_path / "update-00000003" / "manifest.json").read_bytes() == contents
 
 
@@ -263,7 +259,7 @@ def test_averages_for_a_model_that_is_not_compiled(tmp_path):
     average_checkpoints(plain, checkpoints.paths)
     save_average(plain, tmp_path / "averaged", checkpoints.paths)
     load_checkpoint(plain, tmp_path / "averaged", allow_average=True)
-    assert_weights(plain, made.get_weights())
+    assert_each(plain.get_weights(), made.get_weights())
 
 
 @pytest.mark.backends("torch")
@@ -288,7 +284,7 @@ def test_an_average_replaces_nothing_but_an_average(tmp_path):
             save_average(made, path, checkpoints.paths[1:], overwrite=True)
     assert [path.read_text() for path in theirs] == ["theirs"] * 3
     assert read_manifest(checkpoints.paths[0])["epoch"] == 1
-    assert_weights(made, weights)
+    assert_each(made.get_weights(), weights)
 
 
 @pytest.mark.backends("torch")
@@ -313,7 +309,7 @@ def test_training_from_an_average_is_refused_unless_allowed(tmp_path):
     with pytest.raises(ValueError, match="average of update-00000003, update-00000006"):
         load_checkpoint(other, tmp_path / "averaged")
     load_checkpoint(other, tmp_path / "averaged", allow_average=True)
-    assert_weights(other, weights)
+    assert_each(other.get_weights(), weights)
     checkpoints.restore(made)  # The last, which is none.
     fit(made, 3, [checkpoints], initial_epoch=2)
 
@@ -366,7 +362,7 @@ def test_an_optimizer_whose_fit_ends_with_other_weights_is_refused(tmp_path, nam
         with pytest.raises(ValueError, match=told):
             train()
     assert list(tmp_path.iterdir()) == []
-    assert_weights(made, before)
+    assert_each(made.get_weights(), before)
 
 
 @pytest.mark.backends("torch")
