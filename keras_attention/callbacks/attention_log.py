@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_attention.callbacks.base import RunCallback, Stop, updates_of
-from keras_attention.callbacks.nonfinite import has_diverged
+from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.training.distribution import computing_alone
 from keras_attention.utils.checks import (
@@ -163,32 +162,26 @@ class AttentionLog(RunCallback):
         if step <= self._logged or has_diverged(self.model):
             return
         self._logged = step
-        with self._paused():
+        with self._paused(), warning_if_diverged(f"No attention was logged at step {step}."):
             options = {"alignments": self.alignments, "predicted": self.shown}
             entries = self._entries(self.pairs, step=step, **options)
-            if entries:
-                shown = measured(entries[: self.shown], entries[self.shown :])
-                self._write(shown, {"importance": self._importance() if with_importance else None})
+            shown = measured(entries[: self.shown], entries[self.shown :])
+            self._write(shown, {"importance": self._importance() if with_importance else None})
 
     def _log_output(self, step: int) -> None:
         """Add the attention on the model's own translations, once per step."""
         if self.translate is None or step <= self._logged_output or has_diverged(self.model):
             return
         self._logged_output = step
-        with self._paused():
+        with self._paused(), warning_if_diverged(f"No translation was logged at step {step}."):
             sources = [source for source, _ in self.pairs[: self.shown]]
-            try:
-                beams = self.translate(sources)
-            except FloatingPointError as error:
-                warnings.warn(f"No translation was logged at step {step}. {error}", stacklevel=2)
-                return
+            beams = self.translate(sources)
             found = [best[0] for best in beams]
             pairs = [(source, best.text) for source, best in zip(sources, found, strict=True)]
             ids = [best.token_ids for best in found]
             options = {"target": "output", "target_ids": ids, "alternatives": beams}
-            entries = self._entries(pairs, step=step, **options)
-            if entries:
-                self._write(measured(entries), {})
+            with warning_if_diverged(f"No attention was logged at step {step}."):
+                self._write(measured(self._entries(pairs, step=step, **options)), {})
 
     def _importance(self) -> dict[str, list[list[float]]] | None:
         """Return the importance of all heads, or None if a loss is not finite."""
@@ -197,16 +190,8 @@ class AttentionLog(RunCallback):
         return importance if is_finite else None
 
     def _entries(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[Entry]:
-        """Return the entries of pairs; warn and return none if the model has diverged."""
-        try:
-            return attention_entries(
-                self.model, self.tokenizer, pairs, token_ranks=self.token_ranks, **options
-            )
-        except FloatingPointError as error:
-            warnings.warn(
-                f"No attention was logged at step {options['step']}. {error}", stacklevel=2
-            )
-            return []
+        ranks = self.token_ranks
+        return attention_entries(self.model, self.tokenizer, pairs, token_ranks=ranks, **options)
 
     def _write(self, entries: Sequence[Entry], fields: Mapping[str, Any]) -> None:
         for number, entry in enumerate(entries):

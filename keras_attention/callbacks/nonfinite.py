@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -118,6 +121,15 @@ class StopOnNonFinite(RunCallback):
 def has_diverged(model: keras.Model) -> bool:
     """Whether a gradient or the state of a model is not finite: its outputs are then meaningless."""
     return first_nonfinite(model) is not None
+
+
+@contextlib.contextmanager
+def warning_if_diverged(what_is_missing: str) -> Iterator[None]:
+    """Warn where the outputs of a model are not finite: it has diverged since it was asked."""
+    try:
+        yield
+    except FloatingPointError as error:
+        warnings.warn(f"{what_is_missing} {error}", stacklevel=3)
 
 
 def _losses(model: keras.Model) -> list[float]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
-from keras_attention.callbacks.nonfinite import has_diverged
+from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
 from keras_attention.training.moving_average import with_moving_average
 from keras_attention.utils.checks import check_callable, check_has, check_integer, check_optional
@@ -65,10 +64,8 @@ class TranslationScores(RunCallback):
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
         if (epoch + 1) % self.every_epochs or has_diverged(self.model):
             return
-        try:
+        with warning_if_diverged("There are no scores of translations."):
             logs.update({f"val_{name}": value for name, value in self.scores().items()})
-        except FloatingPointError as error:
-            warnings.warn(f"There are no scores of translations. {error}", stacklevel=2)
 
     def scores(self) -> dict[str, float]:
         """Return BLEU and chrF of the current model."""

@@ -219,6 +219,17 @@ def test_a_diverged_model_is_not_logged_and_training_goes_on(tmp_path, log):
     assert read(tmp_path) == {}
 
 
+def test_translations_that_are_not_finite_are_not_logged(tmp_path, log):
+    def translate(sources):
+        raise FloatingPointError("The logits are not finite.")
+
+    with pytest.warns(UserWarning, match="No translation was logged at step 1. The logits"):
+        fit(make_model(), log(translate=translate), updates=1)
+    assert {tag: [*entries] for tag, entries in read(tmp_path).items()} == {
+        f"attention/{number}/reference": [0, 1] for number in range(len(PAIRS))
+    }
+
+
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
