@@ -85,14 +85,6 @@ def test_a_run_in_two_parts_equals_one(tmp_path):
 
 
 @pytest.mark.backends("torch")
-def test_only_the_last_are_kept(tmp_path):
-    checkpoints = Checkpoints(tmp_path, keep=2)
-    fit(model(), 5, [checkpoints])
-    assert updates_of(checkpoints) == [12, 15]
-    assert checkpoints.restore(model()) == 5
-
-
-@pytest.mark.backends("torch")
 def test_what_a_killed_process_had_still_to_delete_is_deleted(tmp_path):
     """After the last checkpoint no other one follows, so the next start is the last chance."""
     fit(model(), 4, [Checkpoints(tmp_path, keep=9)])  # as if killed before the first two went
