@@ -36,3 +36,9 @@ def changed_copies(content, number, front=None, seed=1):
 def numpy(tensor):
     """A tensor of any backend and float dtype as a float32 NumPy array."""
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
+def assert_each(found, expected, rtol=0.0, atol=0.0):
+    """Arrays and as many others: each pair is equal, or close."""
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
