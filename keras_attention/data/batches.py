@@ -409,14 +409,10 @@ class TokenBatches(keras.utils.PyDataset):
     def _make_plan(self, epoch: int) -> list[tuple[BatchShape, np.ndarray]]:
         """Return the batches of an epoch: (shape, indices of the pairs)."""
         number, part = divmod(epoch, self.epochs_per_pass)
-        plan = self._pass_plan(number)
+        plan = self._planned_pass(self._pairs, np.random.default_rng([self.seed, number]))
         length = -(-len(plan) // self.epochs_per_pass)
         start = part * length
         return with_varied_start([plan[i % len(plan)] for i in range(start, start + length)])
-
-    def _pass_plan(self, number: int) -> list[tuple[BatchShape, np.ndarray]]:
-        """Return the batches of a pass over all pairs."""
-        return self._planned_pass(self._pairs, np.random.default_rng([self.seed, number]))
 
     def _planned_pass(
         self, buckets: list[np.ndarray], random: np.random.Generator
