@@ -146,7 +146,7 @@ class TokenBatches(keras.utils.PyDataset):
         _check_room(batch_tokens, int(lengths.max()), num_replicas)
         self._shapes, buckets = choose_buckets(lengths, batch_tokens, num_replicas, max_shapes)
         self._pairs = [kept[buckets == bucket] for bucket in range(len(self._shapes))]
-        self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+        self._make_caches()
         self._length = len(self._plan(0))
         self._start = 0
         self._shard = (0, 1)
@@ -154,13 +154,17 @@ class TokenBatches(keras.utils.PyDataset):
         self._is_begun = False
         self._read = np.zeros(self._length, bool)
 
+    def _make_caches(self) -> None:
+        self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_plan"}
+        state = self.__dict__.items()
+        return {name: value for name, value in state if not hasattr(value, "cache_info")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._read = self._read.copy()
-        self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+        self._make_caches()
 
     @property
     def epoch(self) -> int:

@@ -133,7 +133,7 @@ class TestShapes:
             assert 750 <= statistics[f"{side}_tokens_per_batch"] <= 1000
 
     def test_little_padding(self, tmp_path):
-        lengths = natural_lengths(20_000, seed=3)
+        lengths = natural_lengths(6_000, seed=3)
         store = make_store(tmp_path, lengths)
         for batch_tokens, bound in ((2048, 0.12), (500, 0.09)):
             batches = TokenBatches(store, batch_tokens)
