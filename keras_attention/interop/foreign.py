@@ -196,6 +196,22 @@ def attention_of(parts: Sequence[DenseSpec], num_heads: int) -> AttentionSpec:
     return AttentionSpec(query, key, value, output)
 
 
+def flat_parts(attention: AttentionSpec, width: int) -> list[DenseSpec]:
+    """Return what `attention_of` reads: the maps of queries, keys, values, and of the joined heads.
+
+    All heads get one width. Narrower ones are filled up with zeros, which changes no product.
+    """
+    parts = []
+    for part in (attention.query, attention.key, attention.value):
+        missing = width - part.kernel.shape[2]
+        kernel = np.pad(part.kernel, ((0, 0), (0, 0), (0, missing)))
+        bias = None if part.bias is None else np.pad(part.bias, ((0, 0), (0, missing))).ravel()
+        parts.append(DenseSpec(kernel.reshape(len(kernel), -1), bias))
+    kernel = attention.output.kernel
+    kernel = np.pad(kernel, ((0, 0), (0, width - kernel.shape[1]), (0, 0)))
+    return [*parts, DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)]
+
+
 def with_row(table: EmbeddingSpec) -> EmbeddingSpec:
     """Return a table with one more token, whose embedding, softmax column and bias are zero."""
     softmax, bias = table.reverse_embeddings, table.logits_bias

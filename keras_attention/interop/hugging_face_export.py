@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keras_attention.interop.export_folder import MOST_POSITIONS, begin_export, write_manifest
-from keras_attention.interop.foreign import permute_hidden
+from keras_attention.interop.foreign import flat_parts, permute_hidden
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
     EPSILON,
@@ -390,24 +390,15 @@ class _Export(MarianFiles):
         yield from _norm(f"{name}.final_layer_norm", block.feed_forward_norm)
 
     def _attention(self, name: str, attention: Any) -> Named:
-        """Yield the four maps, with keys and values filled up to the width D / N with zeros."""
+        """Yield the four maps, with heads of the width D / N."""
         assert isinstance(attention, AttentionSpec)
         width = self._options["hidden_dim"] // self._options["num_heads"]
         # transformers divides products by the square root of that width, not of K.
         scale = math.sqrt(width / self._options["key_dim"])
-        for letter, dense in zip(
-            "qkv", (attention.query, attention.key, attention.value), strict=True
-        ):
-            missing = width - dense.kernel.shape[2]
-            kernel = np.pad(dense.kernel, ((0, 0), (0, 0), (0, missing)))
-            bias = (
-                None if dense.bias is None else np.pad(dense.bias, ((0, 0), (0, missing))).ravel()
-            )
-            flat = DenseSpec(kernel.reshape(len(kernel), -1), bias)
-            yield from _dense(f"{name}.{letter}_proj", flat, scale if letter == "q" else 1.0)
-        kernel = attention.output.kernel
-        kernel = np.pad(kernel, ((0, 0), (0, width - kernel.shape[1]), (0, 0)))
-        output = DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)
+        query, key, value, output = flat_parts(attention, width)
+        yield from _dense(f"{name}.q_proj", query, scale)
+        yield from _dense(f"{name}.k_proj", key)
+        yield from _dense(f"{name}.v_proj", value)
         yield from _dense(f"{name}.out_proj", output)
 
 
@@ -420,11 +411,11 @@ def _rows(table: np.ndarray, ids: list[int | None]) -> np.ndarray:
 
 
 def _dense(name: str, dense: DenseSpec, scale: float = 1.0) -> Named:
-    yield f"{name}.weight", as_array(dense.kernel).T * np.float32(scale)
+    yield f"{name}.weight", dense.kernel.T * np.float32(scale)
     bias = np.zeros(dense.kernel.shape[1], "float32") if dense.bias is None else dense.bias
     yield f"{name}.bias", bias * np.float32(scale)
 
 
 def _norm(name: str, norm: NormSpec) -> Named:
-    yield f"{name}.weight", as_array(norm.gamma)
-    yield f"{name}.bias", as_array(norm.beta)
+    yield f"{name}.weight", norm.gamma
+    yield f"{name}.bias", norm.beta
