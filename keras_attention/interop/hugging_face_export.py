@@ -213,11 +213,10 @@ class MarianFiles:
         self._pad = pad if keeps_ids else len(self._ids[0]) - 1
         self._end = new_ids[end]
         self._start = self._pad if start == pad else new_ids[start]
-        self.vocabularies = {
-            name: self._pieces(ids, tokenizer, side, pad)
-            for name, ids, side in zip(
-                ("vocab.json", "target_vocab.json"), self._ids, sides, strict=False
-            )
+        files = ("vocab.json", "target_vocab.json")
+        self._vocabularies = {
+            name: {piece: i for i, piece in enumerate(self._pieces(ids, tokenizer, side, pad))}
+            for name, ids, side in zip(files, self._ids, sides, strict=False)
         }
         never = [new_ids[i] for i in spec.suppressed_token_ids if keeps_ids or i != pad]
         never += [i for i, old in enumerate(self._ids[-1]) if old is None]
@@ -245,22 +244,14 @@ class MarianFiles:
         """Write the settings, the vocabularies and the SentencePiece models."""
         for side, content in self._models.items():
             (folder / f"{side}.spm").write_bytes(content)
-        for name, settings in self.settings(beam_size, max_length).items():
-            text = json.dumps(settings, ensure_ascii=False, indent=1)
-            (folder / name).write_text(text, encoding="utf-8")
-
-    def settings(self, beam_size: int, max_length: int) -> dict[str, Any]:
-        """Return what the JSON files hold, by their names."""
-        vocabularies = {
-            name: {piece: i for i, piece in enumerate(pieces)}
-            for name, pieces in self.vocabularies.items()
-        }
-        return {
+        for name, settings in {
             CONFIG_FILE: self._config(max_length),
             GENERATION_FILE: self._search(beam_size, max_length),
             "tokenizer_config.json": self._tokenizer_config(max_length),
-            **vocabularies,
-        }
+            **self._vocabularies,
+        }.items():
+            text = json.dumps(settings, ensure_ascii=False, indent=1)
+            (folder / name).write_text(text, encoding="utf-8")
 
     def _config(self, max_length: int) -> dict[str, Any]:
         options, stacks = self._options, {}
@@ -287,10 +278,7 @@ class MarianFiles:
             "share_encoder_decoder_embeddings": not self._has_two,
             "tie_word_embeddings": options["tie_weights"],
             "is_encoder_decoder": True,
-            "pad_token_id": self._pad,
-            "eos_token_id": self._end,
-            "forced_eos_token_id": self._end,
-            "decoder_start_token_id": self._start,
+            **self._special_ids(),
             "torch_dtype": "float32",
             OWN_SETTINGS: {
                 "positions": "as_transformers",
@@ -303,6 +291,11 @@ class MarianFiles:
             "num_beams": beam_size,
             "max_length": max_length,
             "bad_words_ids": [[i] for i in self._never],
+            **self._special_ids(),
+        }
+
+    def _special_ids(self) -> dict[str, int]:
+        return {
             "pad_token_id": self._pad,
             "eos_token_id": self._end,
             "forced_eos_token_id": self._end,
