@@ -64,8 +64,12 @@ class BinaryFile:
 
     def text(self, size: int, what: str) -> str:
         """Return the next bytes as text, without the zero at its end."""
+        return self.decoded(self.take(size, what), what)
+
+    def decoded(self, content: np.ndarray, what: str) -> str:
+        """Return bytes as text, without the zero at its end."""
         try:
-            return self.take(size, what).tobytes().rstrip(b"\0").decode()
+            return content.tobytes().rstrip(b"\0").decode()
         except UnicodeDecodeError:
             raise self.error(f"{what} is no text") from None
 
