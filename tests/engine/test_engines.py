@@ -17,7 +17,7 @@ from keras_attention.spec import SpecError
 from tests.helpers import numpy
 
 BACKEND = keras.backend.backend()
-V, B, K, S = 13, 2, 3, 7
+V, B, K = 13, 2, 3
 SOURCE = np.array([[5, 6, 7, 8, 9, 12, 1], [10, 11, 1, 0, 0, 0, 0]], "int32")
 OPTIONS = [
     {},

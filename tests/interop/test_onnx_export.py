@@ -102,7 +102,7 @@ def test_activations_are_those_of_keras(name, tmp_path):
 
 
 @once
-@pytest.mark.parametrize("options", [set(), {"untied", "depths"}, {"target_vocabulary"}])
+@pytest.mark.parametrize("options", [{"untied", "depths"}, {"target_vocabulary"}])
 def test_a_driver_that_knows_optimums_names(options, tmp_path):
     """Greedy search as optimum and transformers.js call the files, which feed a past at the first step."""
     spec = random_spec(options)
@@ -199,7 +199,7 @@ def test_the_same_translations(demo):
     again = Translator.from_preset(folder, show_progress=False)
     assert again.beam_size == translator.beam_size == 4
     assert again.engine_for(3).name == "onnx"
-    texts = [*[source for source, _ in load_corpus("demo").test][:60], "", "Zyx ☃ qqq."]
+    texts = [*[source for source, _ in load_corpus("demo").test][:20], "", "Zyx ☃ qqq."]
     for ours, theirs in zip(
         translator.translate(texts, n_best=3), again.translate(texts, n_best=3), strict=True
     ):
