@@ -186,16 +186,19 @@ def linear(
     if not _is_fast(math.prod(output_axes)) or len({tensor.dtype for tensor in given}) > 1:
         return reference.linear(inputs, kernel, bias, relu, input_axes)
     inputs, kernel, bias = given[0], given[1], given[2] if bias is not None else None
-    depth, width = math.prod(kernel.shape[:input_axes]), math.prod(output_axes)
     outputs = _product(
-        inputs if input_axes == inputs.shape.rank - 1 == 1 else tf.reshape(inputs, (-1, depth)),
-        kernel if kernel.shape.rank == 2 else tf.reshape(kernel, (-1, width)),
+        inputs if input_axes == inputs.shape.rank - 1 == 1 else _rows(inputs, kernel, input_axes),
+        kernel if kernel.shape.rank == 2 else tf.reshape(kernel, (-1, math.prod(output_axes))),
         None if bias is None else tf.reshape(bias, (-1,)),
     )
     outputs = tf.nn.relu(outputs) if relu else outputs
     if inputs.shape.rank - input_axes == 1 and len(output_axes) == 1:
         return outputs
     return ops.reshape(outputs, (*ops.shape(inputs)[:-input_axes], *output_axes))
+
+
+def _rows(inputs, kernel, input_axes):
+    return tf.reshape(inputs, (-1, math.prod(kernel.shape[:input_axes])))
 
 
 def _product(rows, matrix, bias):
