@@ -109,7 +109,8 @@ class AttentionLog(RunCallback):
         self._resumed = False
         self._logged = self._logged_output = -1  # the last steps that are in the log
         self._next = 0
-        self._updates = 0  # as counted since the epoch began
+        self._updates = 0  # when the epoch began
+        self._first_batch: int | None = None  # of the epoch: a resumed run may begin in its middle
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed run needs to write each entry once."""
@@ -131,13 +132,15 @@ class AttentionLog(RunCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Read the number of updates, which are counted from here."""
-        self._updates = updates_of(self.model)
+        self._updates, self._first_batch = updates_of(self.model), None
 
     def before_update(self, batch: int) -> None:
         """Log when the next entry is due."""
         # Counted here: asking the optimizer would wait for the device at every batch.
-        counted, self._updates = self._updates, self._updates + 1
-        if counted < self._next:
+        if self._first_batch is None:
+            self._first_batch = batch
+        # By the number of the batch: Keras may run several updates between two calls.
+        if self._updates + batch - self._first_batch < self._next:
             return
         step = updates_of(self.model)
         if step >= self._next:  # an update may have been skipped

@@ -149,6 +149,18 @@ def test_entries_grow_apart_and_the_last_step_has_one(tmp_path, tokenizer, log):
     assert measures[0][0]["rows"] == sum(len(tokenizer.encode(source)) + 1 for source, _ in PAIRS)
 
 
+def test_several_updates_between_two_calls_are_counted(tmp_path, log):
+    """As with `compile(steps_per_execution=4)`."""
+    model, callback = make_model(), log(shown=1)
+    callback.set_model(model)
+    callback.on_train_begin()
+    callback.on_epoch_begin(0)
+    for batch in range(0, 24, 4):
+        callback.before_update(batch)
+        model.optimizer.iterations.assign_add(4)
+    assert steps(tmp_path) == {"attention/0/reference": [0, 4, 8, 12, 16, 20]}
+
+
 def test_a_million_updates_have_fewer_than_60_entries():
     step, count = 0, 1
     while step < 1_000_000:
