@@ -259,7 +259,12 @@ def verified(work, capsys):
 
 @pytest.mark.parametrize(
     "damage, place",
-    [*(("flipped", place) for place in range(5)), ("cut", 1), ("empty", 2), ("swapped", 3)],
+    [
+        *(("flipped", place) for place in range(5)),
+        *(("cut", 1), ("empty", 2)),
+        # By the first part of the same input, and of another one: that is of the same lines.
+        *(("swapped", 1), ("swapped", 3)),
+    ],
 )
 def test_a_damaged_part_is_not_joined(work, capsys, damage, place):
     parts = work.stop_at("line 29")
@@ -267,7 +272,7 @@ def test_a_damaged_part_is_not_joined(work, capsys, damage, place):
     whole = victim.read_bytes()
     flipped = bytearray(whole)
     flipped[len(whole) * (place + 1) // 6] ^= 4
-    other = parts[place - 1].read_bytes()
+    other = parts[0].read_bytes()
     content = {"cut": whole[:-5], "flipped": bytes(flipped), "empty": b"", "swapped": other}[damage]
     victim.write_bytes(content)
     code, found = verified(work, capsys)
