@@ -242,11 +242,11 @@ def translate_corpus(
             check_integer("alignment_head", number, 0)
             for number in check_iterable("alignment_head", alignment_head)
         ]
-    if alignment_head is not None and (aligned is None or len(alignment_head) != 2):
-        raise ValueError(
-            "`alignment_head` must be a layer and a head, and needs `aligned`. Received: alignment_head="
-            f"{alignment_head!r}, aligned={aligned!r}"
-        )
+        if aligned is None or len(alignment_head) != 2:
+            raise ValueError(
+                "`alignment_head` must be a layer and a head, and needs `aligned`. Received: alignment_head="
+                f"{alignment_head!r}, aligned={aligned!r}"
+            )
     check_integer("chunk_lines", chunk_lines, 1)
     check_spread(share, ray, workers, show_progress)
     if unknown := sorted({*options} - {*OPTIONS}):
