@@ -132,8 +132,13 @@ def alignment_head(
     rates, _ = _error_rates(model, tokenizer, alignments)
     if rates is None:
         raise ValueError("`alignments` has no link between words of the pairs' texts.")
-    rows, layer, head = map(int, np.unravel_index(rates.argmin(), rates.shape))
+    rows, layer, head = _least(rates)
     return (layer, head), [*ROWS][rows], float(rates[rows, layer, head])
+
+
+def _least(rates: np.ndarray) -> list[int]:
+    """Return where the error rates (rows, layers, heads) are the least."""
+    return list(map(int, np.unravel_index(rates.argmin(), rates.shape)))
 
 
 def _check_within(head: Sequence[int], layers: int, heads: int) -> None:
@@ -155,20 +160,17 @@ def alignment_figures(run: Run, split: str) -> dict[str, Any]:
     head = run.settings.get("guided_alignment_head")
     if not known or not (head or chosen_by):
         return {}
-    is_guided, rows = head is not None, 0  # Guided alignment teaches the words that are read.
     rates, sentences = _error_rates(run.model, run.tokenizer, known)
-    if rates is None:
+    chosen = rates if head else _error_rates(run.model, run.tokenizer, chosen_by)[0]
+    if rates is None or chosen is None:
         return {}
-    if head is None:
-        chosen, _ = _error_rates(run.model, run.tokenizer, chosen_by)
-        if chosen is None:
-            return {}
-        rows, *head = map(int, np.unravel_index(chosen.argmin(), chosen.shape))
+    # Guided alignment teaches the words that are read.
+    place = (0, *head) if head else tuple(_least(chosen))
     figures = {
-        "head": [*head],
-        "rows": [*ROWS][rows],
-        "is_guided": is_guided,
-        "error_rate": float(rates[(rows, *head)]),
+        "head": [*place[1:]],
+        "rows": [*ROWS][place[0]],
+        "is_guided": head is not None,
+        "error_rate": float(rates[place]),
         "split": split,
         "sentences": sentences,
     }

@@ -242,11 +242,11 @@ def translate_corpus(
             check_integer("alignment_head", number, 0)
             for number in check_iterable("alignment_head", alignment_head)
         ]
-    if alignment_head is not None and (aligned is None or len(alignment_head) != 2):
-        raise ValueError(
-            "`alignment_head` must be a layer and a head, and needs `aligned`. Received: alignment_head="
-            f"{alignment_head!r}, aligned={aligned!r}"
-        )
+        if aligned is None or len(alignment_head) != 2:
+            raise ValueError(
+                "`alignment_head` must be a layer and a head, and needs `aligned`. Received: alignment_head="
+                f"{alignment_head!r}, aligned={aligned!r}"
+            )
     check_integer("chunk_lines", chunk_lines, 1)
     check_spread(share, ray, workers, show_progress)
     if unknown := sorted({*options} - {*OPTIONS}):
@@ -259,8 +259,9 @@ def translate_corpus(
     job = TranslateChunk(
         loaded, chosen, n_best, as_json, is_unique, tuple(given), aligned, alignment_head
     )
-    settings = _settings("translate", {**job.settings(), "model": fingerprint})
-    folder = BulkFolder(output_dir, sources, settings, chunk_lines)
+    # The backend, since backends differ in the last bits.
+    made_by = {"work": "translate", "backend": running_backend(), "model": fingerprint}
+    folder = BulkFolder(output_dir, sources, {**made_by, **job.settings()}, chunk_lines)
     return run_chunks(folder, job, share, ray, workers, show_progress)
 
 
@@ -315,7 +316,8 @@ def score_corpus(
     check_integer("chunk_lines", chunk_lines, 1)
     check_spread(share, ray, workers, show_progress)
     loaded, fingerprint, _ = _loaded(model)
-    folder = BulkFolder(output_dir, pairs, _settings("score", {"model": fingerprint}), chunk_lines)
+    made_by = {"work": "score", "backend": running_backend(), "model": fingerprint}
+    folder = BulkFolder(output_dir, pairs, made_by, chunk_lines)
     return run_chunks(folder, ScoreChunk(loaded), share, ray, workers, show_progress, "scoring")
 
 
@@ -340,11 +342,6 @@ def _search_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
     check_sampling(chosen["sampling"])
     check_restrictions(chosen["restrictions"])
     return chosen
-
-
-def _settings(work: str, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings in the manifest, with the backend, since backends differ in the last bits."""
-    return {"work": work, "backend": running_backend(), **known}
 
 
 def _loaded(model: str | os.PathLike[str]) -> tuple[dict[str, bytes] | Preset, str, dict[str, Any]]:

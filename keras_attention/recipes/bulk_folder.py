@@ -18,7 +18,7 @@ from keras_attention.recipes.bulk_parts import (
     Chunk,
     packed_part,
     part_folder,
-    part_name,
+    part_path,
     unpacked_part,
 )
 from keras_attention.utils.checks import check_iterable
@@ -182,16 +182,10 @@ class BulkFolder:
         k, n = share
         chunks = self._chunks[(k - 1) * len(self._chunks) // n : k * len(self._chunks) // n]
         joined = self.joined()
-        found = {
-            (number, name)
-            for number in {chunk.file for chunk in chunks} - joined
-            for name in self.folder.names(part_folder(number))
-        }
-        return [
-            chunk
-            for chunk in chunks
-            if chunk.file not in joined and (chunk.file, part_name(chunk)) not in found
-        ]
+        left = [chunk for chunk in chunks if chunk.file not in joined]
+        folders = {part_folder(chunk.file) for chunk in left}
+        found = {f"{folder}/{name}" for folder in folders for name in self.folder.names(folder)}
+        return [chunk for chunk in left if part_path(chunk) not in found]
 
     def check_inputs(self, chunks: Sequence[Chunk]) -> None:
         """Read through the inputs of these chunks; refuse one that changed since the manifest was written."""
@@ -216,16 +210,13 @@ class BulkFolder:
     def write(self, chunk: Chunk, result: str | bytes) -> None:
         """Keep the result of a chunk, whole or not at all."""
         content = result.encode() if isinstance(result, str) else result
-        self.folder.write(
-            f"{part_folder(chunk.file)}/{part_name(chunk)}", packed_part(chunk, content)
-        )
+        self.folder.write(part_path(chunk), packed_part(chunk, content))
 
     def parts(self, number: int) -> Iterator[bytes]:
         """Yield the results of an input's chunks, in order; raise DamagedFile at one that was changed."""
         for chunk in self._chunks:
             if chunk.file == number:
-                name = f"{part_folder(number)}/{part_name(chunk)}"
-                part = self.folder.place(name)
+                part = self.folder.place(part_path(chunk))
                 yield unpacked_part(part.read_bytes(), part, chunk)
 
     def join(self) -> list[Place]:

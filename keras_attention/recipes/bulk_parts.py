@@ -36,9 +36,9 @@ def part_folder(number: int) -> str:
     return f"{PARTS}/{number:05d}"
 
 
-def part_name(chunk: Chunk) -> str:
-    """Return the file name of a chunk's result."""
-    return f"{chunk.first:012d}"
+def part_path(chunk: Chunk) -> str:
+    """Return the file of a chunk's result."""
+    return f"{part_folder(chunk.file)}/{chunk.first:012d}"
 
 
 def packed_part(chunk: Chunk, content: bytes) -> bytes:

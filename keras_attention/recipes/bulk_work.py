@@ -82,21 +82,13 @@ class LocalWorker:
     """Processes chunks in this process, by the function from lines to a result that the job returns."""
 
     def __init__(self, job: Job):
-        self._job = job
-
-    @functools.cached_property
-    def _work(self) -> Work:
-        return self._job()
-
-    def start(self) -> None:
-        """Load what the work needs."""
-        _ = self._work
+        self.start = functools.cache(job)  # What the work needs is loaded once.
 
     def __call__(
         self, chunks: Iterable[tuple[Chunk, list[Any]]]
     ) -> Iterator[tuple[Chunk, str | bytes]]:
         for chunk, lines in chunks:
-            yield chunk, self._work(lines, chunk)
+            yield chunk, self.start()(lines, chunk)
 
     def close(self) -> None:
         """Nothing to release."""

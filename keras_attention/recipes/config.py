@@ -181,7 +181,7 @@ class TranslationConfig:
     def _check_guided_alignment(self) -> None:
         if self.guided_alignment is None:
             for name in ("guided_alignment_weight", "guided_alignment_head"):
-                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                if getattr(self, name) != getattr(TranslationConfig, name):
                     raise ValueError(
                         f"`{name}` needs `guided_alignment`, the alignments to learn: give them, or leave "
                         f"`{name}` out."

@@ -138,13 +138,10 @@ class ExportCheck:
             for each in self.programs
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if i else cell.ljust(width)
-                for i, (cell, width) in enumerate(pairs)
-            )
-            for pairs in (list(zip(row, widths, strict=True)) for row in rows)
-        ]
+        lines = []
+        for first, *others in rows:
+            cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+            lines.append("  ".join([first.ljust(widths[0]), *cells]))
         about = f"{self.format}, {self.sentences} sentences, beam of {self.beam_size}"
         for each in self.differences[:SHOWN]:
             lines += [

@@ -46,9 +46,8 @@ class FinishedRun(Run):
     def model(self) -> Transformer:
         """The trained model, for inference."""
         model = keras.saving.load_model(self.folder.trained_model(), compile=False)
-        model.compile(
-            optimizer=None
-        )  # Weights of checkpoints are wanted, not the state of an optimizer.
+        # Weights of checkpoints are wanted, not the state of an optimizer.
+        model.compile(optimizer=None)
         return model
 
     @property

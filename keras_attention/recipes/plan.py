@@ -324,11 +324,9 @@ def _largest_part(
 ) -> tuple[tuple[int, int, int], TrainingMemory]:
     """Return the part of the largest batch that a device computes at once: (B, S, T), and its memory."""
     config = resolved.config
-    found = []
+    found: dict[tuple[int, int, int], TrainingMemory] = {}
     for shape in shapes:
         rows, source, target = shape["shape"]
         part = -(-rows // resolved.parts), source, target
-        memory = training_memory(sizes, *part, config.dtype, config.accumulation_steps > 1)
-        found.append((memory.total, part, memory))
-    _, part, memory = max(found, key=lambda item: item[:2])
-    return part, memory
+        found[part] = training_memory(sizes, *part, config.dtype, config.accumulation_steps > 1)
+    return max(found.items(), key=lambda item: (item[1].total, item[0]))

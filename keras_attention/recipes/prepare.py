@@ -148,13 +148,12 @@ class Resolved:
             Transformer.from_preset(config.preset, **sizes)
             check_depths("num_layers", config.model_arguments.get("num_layers", 1), most=1000)
         else:
-            tags = tags_of(config.source_prefix)
-            check_tags("source_prefix", tags, self.start.tokenizer)
-        if self.start is not None and self.start.spec.encoder.blocks[0].branched is not None:
-            raise ValueError(
-                f"'{config.start_from}' is a Weighted Transformer, which cannot be trained further: its "
-                "kappa and alpha were frozen. Start from another model."
-            )
+            check_tags("source_prefix", tags_of(config.source_prefix), self.start.tokenizer)
+            if self.start.spec.encoder.blocks[0].branched is not None:
+                raise ValueError(
+                    f"'{config.start_from}' is a Weighted Transformer, which cannot be trained further: its "
+                    "kappa and alpha were frozen. Start from another model."
+                )
         if config.batch_tokens < 2 * self.row_multiple:
             raise ValueError(
                 f"`batch_tokens` ({config.batch_tokens}) is too small: the number of sentences in a batch is "

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.data.corpus import Corpus
 from keras_attention.data.filters import FilteredText
 from keras_attention.evaluation.report import LAST, START, Sentences
 from keras_attention.recipes.text import OLD_DOMAIN
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 
 def run_figures(run: Run) -> dict[str, Any]:
     """Return what a run was trained on, and with what."""
-    corpus, of_batches = run.corpus, run.batches.statistics()
+    corpus, text, of_batches = run.corpus, run.corpus.train, run.batches.statistics()
     return {
         "corpus": corpus.name,
         "synthetic": corpus.synthetic,
         "description": corpus.description,
-        "filters": _filters(corpus),
+        "filters": dataclasses.asdict(text.filters) if isinstance(text, FilteredText) else None,
         "pairs": {name: len(text) for name, text in corpus.splits.items()},
         "vocabulary_size": run.tokenizer.vocabulary_size,
         "parameters": run.model.count_params(),
@@ -34,12 +33,6 @@ def run_figures(run: Run) -> dict[str, Any]:
     }
 
 
-def _filters(corpus: Corpus) -> dict[str, Any] | None:
-    """Return how the training text was filtered; None if it was not."""
-    text = corpus.train
-    return dataclasses.asdict(text.filters) if isinstance(text, FilteredText) else None
-
-
 def evaluation_figures(
     evaluation: Mapping[str, Any], split: str, text: Sentences
 ) -> dict[str, Any]:
@@ -47,14 +40,14 @@ def evaluation_figures(
     systems = evaluation["systems"]
     result = list(systems.values())[-1]
     last = next(one for name, one in systems.items() if name.startswith(LAST))
-    return {
+    perplexities = {
         "validation_perplexity": result["perplexity"],
         "last_validation_perplexity": last["perplexity"],
-        **(
-            {"first_validation_perplexity": systems[START]["perplexity"]}
-            if START in systems
-            else {}
-        ),
+    }
+    if START in systems:
+        perplexities["first_validation_perplexity"] = systems[START]["perplexity"]
+    return {
+        **perplexities,
         "test": {
             "split": split,
             "sentences": len(text.sources),

@@ -42,9 +42,7 @@ class Shares:
 
 
 def check_shares(folder: RunFolder, devices: int, parts: int) -> None:
-    """Raise a ValueError unless devices can share the batches of the run that is in the folder."""
-    if not folder.has_trained():
-        return
+    """Raise a ValueError unless devices can share the batches of the run that trained in the folder."""
     rows = 0
     with contextlib.suppress(ValueError, OSError):  # `folder.check` says what is wrong there.
         rows = folder.settings().get("row_multiple", 0)

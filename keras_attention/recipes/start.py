@@ -33,10 +33,8 @@ FREEZES = (
 def start_of(preset: str) -> Preset:
     """Return the pretrained model that a run starts from; read once in a process."""
     found = read_preset(preset)
-    if not isinstance(
-        found.spec, TransformerSpec
-    ):  # Files of ONNX, which say that they cannot be trained.
-        found.spec.options()
+    if not isinstance(found.spec, TransformerSpec):
+        found.spec.options()  # Files of ONNX, which say that they cannot be trained.
     return found
 
 
@@ -122,9 +120,9 @@ class Start:
         """The settings that identify the run, as `config.json` has them."""
         corpus, config = self.corpus, self.config
         settings = dataclasses.asdict(config)
-        for field in dataclasses.fields(config):
-            if field.name in NEWER and settings[field.name] == field.default:
-                del settings[field.name]
+        for name in NEWER:
+            if settings[name] == getattr(TranslationConfig, name):
+                del settings[name]
         parse_mixture(config.mixture, corpus.parts)  # Refuses other names.
         if config.mixture:
             settings["parts"] = {name: text.fingerprint() for name, text in corpus.parts.items()}

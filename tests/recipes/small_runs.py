@@ -1,11 +1,17 @@
 """A run of seconds on a few pairs of the demo corpus."""
 
+import contextlib
 import itertools
 import json
+
+import keras
+import numpy as np
+import pytest
 
 from keras_attention import Adam, Tokenizer, TokenStore, Transformer, load_corpus
 from keras_attention.data.corpora import corpus_from_files
 from keras_attention.recipes import TranslationConfig
+from keras_attention.recipes import run as recipe
 from keras_attention.training.checkpoint_store import write_checkpoint
 
 UPDATES = (2, 4, 6)
@@ -39,6 +45,26 @@ def small_corpus(folder, first=0):
     parts = {"train": (first, 60), "validation": (60, 9), "test": (69, 8)}
     files = {name: write_files(folder, name, *part) for name, part in parts.items()}
     return corpus_from_files(**files, name="sixty")
+
+
+@contextlib.contextmanager
+def training_alone():
+    """Within, a run ends with its training, and returns its figures: what follows takes half of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for step in ("average", "save"):
+            patch.setattr(recipe.Run, step, lambda run: None)
+        patch.setattr(recipe.Run, "evaluate", lambda run: {"training": run.training})
+        yield
+
+
+def token_log_probabilities(model, source, target):
+    """log P of each token of a target, by a softmax in NumPy; ids with the end token."""
+    inputs = {"encoder_token_ids": [source], "decoder_token_ids": [[0, *target[:-1]]]}
+    logits = model({name: np.array(ids) for name, ids in inputs.items()})
+    logits = keras.ops.convert_to_numpy(logits)[0].astype("float64")
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return logs[np.arange(len(target)), target]
 
 
 def untrained_run(folder, first=0):

@@ -10,6 +10,7 @@ import pytest
 from keras_attention import Tokenizer, Transformer, Translator
 from keras_attention.decoding.translator import Translation
 from keras_attention.recipes.aligning import alignment_head, with_details
+from tests.recipes.small_runs import token_log_probabilities
 
 pytestmark = pytest.mark.backends(
     "torch"
@@ -71,19 +72,10 @@ def expected_links(translator, text, translation, head):
 
 
 def expected_scores(translator, text, translation):
-    model, tokenizer = translator.model, translator.tokenizer
     target = [*translation.token_ids, 1]
-    logits = model(
-        {
-            "encoder_token_ids": np.array([[*tokenizer.encode(text), 1]]),
-            "decoder_token_ids": np.array([[0, *target[:-1]]]),
-        }
-    )
-    logits = keras.ops.convert_to_numpy(logits)[0].astype("float64")
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     count = len(target) - (not translation.is_finished)
-    return logs[np.arange(len(target)), target][:count]
+    source = [*translator.tokenizer.encode(text), 1]
+    return token_log_probabilities(translator.model, source, target)[:count]
 
 
 def test_links_and_scores(translator):

@@ -6,11 +6,11 @@ import gzip
 import hashlib
 import json
 import lzma
+import multiprocessing
 import os
-import signal
-import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from keras_attention.utils.files import (
     write_signed_json,
 )
 from keras_attention.utils.places import Folder, matching_files
+from tests.helpers import contents
 from tests.recipes.bulk_jobs import Shout
 
 pytestmark = pytest.mark.backends("torch")
@@ -34,213 +35,191 @@ FILES = {"a.txt": LINES[:7], "b.txt.gz": LINES[7:20], "empty.txt": [], "c.txt": 
 CHUNK = 3
 
 
-@pytest.fixture
-def inputs(tmp_path):
-    paths = []
-    for name, lines in FILES.items():
-        text = "\n".join(lines).encode()  # without a last newline
-        paths.append(tmp_path / name)
-        paths[-1].write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    return paths
+class Work:
+    """The work of `Shout` on the files of `FILES`, which are below a folder."""
+
+    def __init__(self, folder):
+        self.out, self.shout, self.inputs = folder / "out", Shout(folder / "seen.log"), []
+        for name, lines in FILES.items():
+            text = "\n".join(lines).encode()  # without a last newline
+            self.inputs.append(folder / name)
+            self.inputs[-1].write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+
+    def folder(self, inputs=None, chunk_lines=CHUNK, **settings):
+        files = [TextFile(path) for path in (self.inputs if inputs is None else inputs)]
+        return BulkFolder(self.out, files, {"model": "m", **settings}, chunk_lines)
+
+    def do(self, share=(1, 1), job=None, folder=None):
+        return run_chunks(folder or self.folder(), job or self.shout, share, show_progress=False)
+
+    def stop_at(self, line, folder=None):
+        """Fail at a line; return the parts. Inputs are joined at the end, so all still are in parts."""
+        with pytest.raises(RuntimeError, match="out of order"):
+            self.do(job=Shout(self.shout.log, line), folder=folder)
+        return sorted(path for path in (self.out / "parts").rglob("*") if path.is_file())
+
+    def assert_whole(self):
+        expected = {
+            name.removesuffix(".gz"): "".join(f"{i} {s.upper()}\n" for i, s in enumerate(lines))
+            for name, lines in FILES.items()
+        }
+        found = {path.name: path.read_bytes().decode() for path in self.out.iterdir()}
+        del found["manifest.json"]
+        assert found == expected
 
 
 @pytest.fixture
-def shout(tmp_path):
-    return Shout(tmp_path / "seen.log")
+def work(tmp_path):
+    return Work(tmp_path)
 
 
-def folder_for(tmp_path, inputs, settings=None, chunk_lines=CHUNK):
-    files = [TextFile(path) for path in inputs]
-    return BulkFolder(tmp_path / "out", files, settings or {"model": "m"}, chunk_lines)
-
-
-def assert_is_whole(out):
-    expected = {
-        name.removesuffix(".gz"): "".join(f"{i} {line.upper()}\n" for i, line in enumerate(lines))
-        for name, lines in FILES.items()
-    }
-    found = {path.name: path.read_bytes().decode() for path in out.iterdir()}
-    del found["manifest.json"]
-    assert found == expected
-
-
-def test_results_are_joined_in_the_order_of_the_input(tmp_path, inputs, shout):
-    joined = run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+def test_results_are_joined_in_the_order_of_the_input(work):
+    joined = work.do()
     assert [path.name for path in joined] == ["a.txt", "b.txt", "empty.txt", "c.txt"]
-    assert_is_whole(tmp_path / "out")
-    assert shout.seen() == LINES
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    work.assert_whole()
+    assert work.shout.seen() == LINES
+    manifest = json.loads((work.out / "manifest.json").read_text())
     files = [file for one in manifest["inputs"] for file in one["files"]]
-    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in work.inputs]
     assert [file["sha256"] for file in files] == digests
     assert [one["lines"] for one in manifest["inputs"]] == [7, 13, 0, 11]
     # Again: nothing is left to do.
-    assert run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False) == joined
-    assert shout.seen() == LINES
+    assert work.do() == joined and work.shout.seen() == LINES
 
 
-def test_a_second_start_does_what_is_missing(tmp_path, inputs, shout):
-    with pytest.raises(RuntimeError, match="out of order"):
-        run_chunks(folder_for(tmp_path, inputs), Shout(shout.log, "line 14"), show_progress=False)
-    done = shout.seen()
-    assert done == LINES[:13]  # b.txt.gz's third chunk begins with line 13
-    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert shout.seen() == LINES
-    assert_is_whole(tmp_path / "out")
+def test_a_second_start_does_what_is_missing(work):
+    work.stop_at("line 14")
+    assert work.shout.seen() == LINES[:13]  # b.txt.gz's third chunk begins with line 13
+    work.do()
+    assert work.shout.seen() == LINES
+    work.assert_whole()
 
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), range(1, 21)], ids=str)
-def test_shares_together_are_the_whole(tmp_path, inputs, shout, order):
-    for k in order:
-        share = (k, len(order))  # The last case has more shares than chunks.
-        joined = run_chunks(folder_for(tmp_path, inputs), shout, share, show_progress=False)
-        assert bool(joined) == (k == order[-1])
-    assert sorted(shout.seen()) == sorted(LINES)
-    assert_is_whole(tmp_path / "out")
+@pytest.mark.parametrize("order", [(3, 1, 2), range(1, 21)], ids=str)
+def test_shares_together_are_the_whole(work, order):
+    for k in order:  # The last case has more shares than chunks.
+        assert bool(work.do((k, len(order)))) == (k == order[-1])
+    assert sorted(work.shout.seen()) == sorted(LINES)
+    work.assert_whole()
 
 
-def test_a_process_killed_at_any_chunk_loses_that_chunk_alone(tmp_path, inputs, shout):
+def test_a_process_killed_at_any_chunk_loses_that_chunk_alone(work):
     """In a process of its own, which stops itself within its fourth chunk and is killed there."""
-    script = f"""
-import sys, time
-from tests.recipes.bulk_jobs import Shout
-from tests.recipes.test_bulk import folder_for, run_chunks
-from pathlib import Path
-shout = Shout(Path({str(shout.log)!r}))()
-calls = []
-def work(lines, chunk):
-    calls.append(chunk)
-    if len(calls) == 4:
-        print("here", flush=True)
-        time.sleep(60)
-    return shout(lines, chunk)
-run_chunks(folder_for(Path({str(tmp_path)!r}), {[str(p) for p in inputs]!r}), lambda: work)
-"""
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "here\n"
+    here, there = multiprocessing.Pipe()
+
+    def job():
+        shout, calls = work.shout(), []
+
+        def process(lines, chunk):
+            calls.append(chunk)
+            if len(calls) == 4:
+                there.send("here")
+                time.sleep(60)
+            return shout(lines, chunk)
+
+        return process
+
+    process = multiprocessing.get_context("fork").Process(target=work.do, kwargs={"job": job})
+    process.start()
+    assert here.recv() == "here"
     # Meanwhile nobody else may do the same.
     with pytest.raises(ValueError, match="Another process works on share 1 of 1"):
-        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    assert shout.seen() == LINES[:7] + LINES[7:7]
-    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert shout.seen() == LINES
-    assert_is_whole(tmp_path / "out")
+        work.do()
+    process.kill()
+    process.join()
+    assert work.shout.seen() == LINES[:7]
+    work.do()
+    assert work.shout.seen() == LINES
+    work.assert_whole()
 
 
-def test_other_settings_and_inputs_are_refused(tmp_path, inputs, shout):
-    stops = Shout(shout.log, "line 14")
-    with pytest.raises(RuntimeError):
-        run_chunks(folder_for(tmp_path, inputs), stops, show_progress=False)
-    out = tmp_path / "out"
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+def test_other_settings_and_inputs_are_refused(work):
+    work.stop_at("line 14")
+    before, seen = contents(work.out), work.shout.seen()
     for other, name in [
-        (folder_for(tmp_path, inputs, {"model": "n"}), "model: 'm' there, 'n' asked for"),
-        (folder_for(tmp_path, inputs, chunk_lines=4), "chunk_lines: 3 there, 4"),
-        (folder_for(tmp_path, inputs[:3]), "inputs: "),
+        (work.folder(model="n"), "model: 'm' there, 'n' asked for"),
+        (work.folder(chunk_lines=4), "chunk_lines: 3 there, 4"),
+        (work.folder(work.inputs[:3]), "inputs: "),
     ]:
         with pytest.raises(OccupiedPath, match="other bulk work") as error:
-            run_chunks(other, shout, show_progress=False)
+            work.do(folder=other)
         assert name in str(error.value)
-    for text in ("line 20\nmore", "LINE" + inputs[3].read_text("utf-8")[4:]):
-        inputs[3].write_bytes(text.encode())
+    # The last input changed; of the same size, only its sha256 tells. It is found before any work.
+    text = work.inputs[3].read_bytes()
+    for changed in (b"line 20\nmore", text.replace(b"line 30", b"line 31")):
+        work.inputs[3].write_bytes(changed)
         with pytest.raises(ValueError, match=r"c.txt' changed since"):
-            run_chunks(
-                folder_for(tmp_path, inputs),
-                stops.__class__(shout.log),
-                (4, 4),
-                show_progress=False,
-            )
-    assert before.items() <= {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}.items()
+            work.do()
+    assert before.items() <= contents(work.out).items() and work.shout.seen() == seen
 
 
-def test_another_backend_goes_on_once_all_is_done(tmp_path, inputs, shout):
-    settings = [{"model": "m", "backend": name} for name in ("torch", "jax")]
-    with pytest.raises(RuntimeError, match="out of order"):
-        run_chunks(
-            folder_for(tmp_path, inputs, settings[0]),
-            Shout(shout.log, "line 29"),
-            show_progress=False,
-        )
+def test_another_backend_goes_on_once_all_is_done(work):
+    first, second = (work.folder(backend=name) for name in ("torch", "jax"))
+    work.stop_at("line 29", first)
     with pytest.raises(OccupiedPath, match="backend: 'torch' there, 'jax' asked for"):
-        run_chunks(folder_for(tmp_path, inputs, settings[1]), shout, show_progress=False)
-    joined = run_chunks(folder_for(tmp_path, inputs, settings[0]), shout, show_progress=False)
-    seen = shout.seen()
-    assert (
-        run_chunks(folder_for(tmp_path, inputs, settings[1]), shout, show_progress=False) == joined
-    )
-    assert shout.seen() == seen
+        work.do(folder=second)
+    joined = work.do(folder=first)
+    seen = work.shout.seen()
+    assert work.do(folder=second) == joined and work.shout.seen() == seen
 
 
 @pytest.mark.parametrize("name", ["mine", "parts/mine"])
-def test_a_folder_with_other_files_is_refused(tmp_path, inputs, shout, name):
-    mine = tmp_path / "out" / name
+def test_a_folder_with_other_files_is_refused(work, name):
+    mine = work.out / name
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
     with pytest.raises(OccupiedPath, match="not the folder of bulk work"):
-        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == [mine]
-    assert mine.read_text() == "mine" and shout.seen() == []
+        work.do()
+    assert contents(work.out) == {name: b"mine"} and work.shout.seen() == []
 
 
-def test_a_bad_line_is_named_before_anything_is_done(tmp_path, inputs, shout):
-    with open(inputs[3], "ab") as file:
+def test_a_bad_line_is_named_before_anything_is_done(work):
+    with open(work.inputs[3], "ab") as file:
         file.write(b"\nbad \xff\n")
     with pytest.raises(ValueError, match=r"c.txt', line 12, byte 5"):
-        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert shout.seen() == [] and list((tmp_path / "out").iterdir()) == []
+        work.do()
+    assert work.shout.seen() == [] and list(work.out.iterdir()) == []
 
 
-def test_a_job_that_fails_at_once_leaves_the_folder_free(tmp_path, inputs, shout):
+def test_a_job_that_fails_at_once_leaves_the_folder_free(work):
     def job():
         raise ValueError("no such precision")
 
     with pytest.raises(ValueError, match="no such precision"):
-        run_chunks(folder_for(tmp_path, inputs), job, show_progress=False)
-    run_chunks(folder_for(tmp_path, inputs, {"model": "other"}), shout, show_progress=False)
-    assert_is_whole(tmp_path / "out")
+        work.do(job=job)
+    work.do(folder=work.folder(model="other"))
+    work.assert_whole()
 
 
-def test_inputs_that_would_share_a_name_are_refused(tmp_path, inputs):
+def test_inputs_that_would_share_a_name_are_refused(work, tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.txt").write_text("x")
     (tmp_path / "manifest.json").write_text("x")
     for more in ("sub/a.txt", "manifest.json"):
         with pytest.raises(ValueError, match="is taken"):
-            folder_for(tmp_path, [*inputs, tmp_path / more])
+            work.folder([*work.inputs, tmp_path / more])
     with pytest.raises(ValueError, match="at least one file"):
-        folder_for(tmp_path, [])
+        work.folder([])
     with pytest.raises(FileNotFoundError, match="missing"):
-        folder_for(tmp_path, [tmp_path / "missing"])
+        work.folder([tmp_path / "missing"])
 
 
-def test_a_change_of_the_last_input_is_found_before_work(tmp_path, inputs, shout):
-    """Of the same size: only its sha256 tells."""
-    with pytest.raises(RuntimeError, match="out of order"):
-        run_chunks(folder_for(tmp_path, inputs), Shout(shout.log, "line 1"), show_progress=False)
-    inputs[3].write_bytes(inputs[3].read_bytes().replace(b"line 30", b"line 31"))
-    with pytest.raises(ValueError, match="c.txt' changed since"):
-        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert shout.seen() == []
-
-
-def test_of_shares_that_end_together_one_joins(tmp_path, inputs, shout):
+def test_of_shares_that_end_together_one_joins(tmp_path):
     for attempt in range(10):
-        start = threading.Barrier(2)
+        (tmp_path / str(attempt)).mkdir()
+        work, start = Work(tmp_path / str(attempt)), threading.Barrier(2)
 
-        def share(k, out=tmp_path / str(attempt), start=start):
+        def share(k, work=work, start=start):
             start.wait()
-            run_chunks(folder_for(out, inputs), shout, (k, 2), show_progress=False)
+            work.do((k, 2))
 
         with concurrent.futures.ThreadPoolExecutor() as threads:
             list(threads.map(share, (1, 2)))
-        assert_is_whole(tmp_path / str(attempt) / "out")
+        work.assert_whole()
 
 
-def test_a_share_that_is_claimed_during_the_check_is_accepted(tmp_path, inputs, monkeypatch):
-    first, second = folder_for(tmp_path, inputs), folder_for(tmp_path, inputs)
+def test_a_share_that_is_claimed_during_the_check_is_accepted(work, monkeypatch):
+    first, second = work.folder(), work.folder()
     is_claimed = second.is_claimed
 
     def and_claims():
@@ -269,118 +248,123 @@ def test_a_folder_that_is_made_while_it_is_listed_is_empty(tmp_path, monkeypatch
     assert "file" in Folder(tmp_path).names()
 
 
-def stopped(tmp_path, inputs, shout, at="line 29"):
-    """The folder of work that stopped at a line, and its parts."""
-    with pytest.raises(RuntimeError, match="out of order"):
-        run_chunks(folder_for(tmp_path, inputs), Shout(shout.log, at), show_progress=False)
-    # Inputs are joined at the end, so all of them still are in parts.
-    return sorted(path for path in (tmp_path / "out" / "parts").rglob("*") if path.is_file())
+def verified(work, capsys):
+    """The code of exit of `verify` on the folder, and what it prints."""
+    try:
+        verify.main([str(work.out)], "verify")
+    except SystemExit as ended:
+        return ended.code, capsys.readouterr().out
+    return 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("place", range(5))
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "swapped"])
-def test_a_damaged_part_is_not_joined(tmp_path, inputs, shout, capsys, damage, place):
-    parts = stopped(tmp_path, inputs, shout)
+@pytest.mark.parametrize(
+    "damage, place",
+    [
+        *(("flipped", place) for place in range(5)),
+        *(("cut", 1), ("empty", 2)),
+        # By the first part of the same input, and of another one: that is of the same lines.
+        *(("swapped", 1), ("swapped", 3)),
+    ],
+)
+def test_a_damaged_part_is_not_joined(work, capsys, damage, place):
+    parts = work.stop_at("line 29")
     victim = parts[place]
     whole = victim.read_bytes()
     flipped = bytearray(whole)
     flipped[len(whole) * (place + 1) // 6] ^= 4
-    other = parts[place - 1].read_bytes()
+    other = parts[0].read_bytes()
     content = {"cut": whole[:-5], "flipped": bytes(flipped), "empty": b"", "swapped": other}[damage]
     victim.write_bytes(content)
-    with pytest.raises(SystemExit) as ended:
-        verify.main([str(tmp_path / "out")], "verify")
-    assert ended.value.code == 1
-    found = capsys.readouterr().out
+    code, found = verified(work, capsys)
+    assert code == 1
     assert str(victim) in found and "makes it again" in found and " 1 damaged" in found
     with pytest.raises(DamagedFile, match=f"{victim.name}' is damaged.*Delete it"):
-        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+        work.do()
     victim.unlink()
-    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert_is_whole(tmp_path / "out")
+    work.do()
+    work.assert_whole()
 
 
-def test_verify_knows_parts_and_results(tmp_path, inputs, shout, capsys):
-    parts = stopped(tmp_path, inputs, shout)
-    verify.main([str(tmp_path / "out")], "verify")
-    assert capsys.readouterr().out == f"{len(parts) + 1} files compared, 0 damaged.\n"
-    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    verify.main([str(tmp_path / "out")], "verify")
-    assert capsys.readouterr().out == "5 files compared, 0 damaged.\n"
-    result = tmp_path / "out" / "b.txt"
+def test_verify_knows_parts_and_results(work, capsys):
+    parts = work.stop_at("line 29")
+    assert verified(work, capsys) == (0, f"{len(parts) + 1} files compared, 0 damaged.\n")
+    work.do()
+    assert verified(work, capsys) == (0, "5 files compared, 0 damaged.\n")
+    result = work.out / "b.txt"
     result.write_bytes(result.read_bytes()[:-20])
-    with pytest.raises(SystemExit):
-        verify.main([str(tmp_path / "out")], "verify")
-    assert "b.txt" in capsys.readouterr().out
+    code, found = verified(work, capsys)
+    assert code and "b.txt" in found
     with pytest.raises(DamagedFile, match="b.txt' was changed after it was written. Move it away"):
-        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+        work.do()
     result.unlink()
-    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert_is_whole(tmp_path / "out")
+    work.do()
+    work.assert_whole()
 
 
-def test_somebody_elses_file_with_the_name_of_a_result_stays(tmp_path, inputs, shout):
-    stopped(tmp_path, inputs, shout, "line 1")
-    theirs = tmp_path / "out" / "c.txt"
+def test_somebody_elses_file_with_the_name_of_a_result_stays(work):
+    work.stop_at("line 1")
+    theirs = work.out / "c.txt"
     theirs.write_text("theirs")
     with pytest.raises(OccupiedPath, match="c.txt' exists, and this work did not write it"):
-        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+        work.do()
     assert theirs.read_text() == "theirs"
 
 
-def test_a_finished_folder_of_an_older_version_is_known(tmp_path, inputs, shout):
-    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    file = tmp_path / "out" / "manifest.json"
+def test_a_finished_folder_of_an_older_version_is_known(work):
+    work.do()
+    file = work.out / "manifest.json"
     manifest = read_signed_json(file)
     write_signed_json(file, {name: value for name, value in manifest.items() if name != "sha256"})
-    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
-    assert shout.seen() == LINES
-    assert_is_whole(tmp_path / "out")
+    work.do()
+    assert work.shout.seen() == LINES
+    work.assert_whole()
 
 
-def test_an_input_that_is_packed_in_another_way_is_the_same(tmp_path, inputs, shout):
+def test_an_input_that_is_packed_in_another_way_is_the_same(work, tmp_path):
     """Packed, unpacked, or packed once more at another level: the text is what counts."""
-    stopped(tmp_path, inputs, shout, "line 14")
+    work.stop_at("line 14")
+    a, b, empty, c = work.inputs
     packed = tmp_path / "a.txt.xz"
-    packed.write_bytes(lzma.compress(inputs[0].read_bytes()))
+    packed.write_bytes(lzma.compress(a.read_bytes()))
     plain = tmp_path / "b.txt"
-    plain.write_bytes(gzip.decompress(inputs[1].read_bytes()))
-    repacked = inputs[3].with_name("c.txt.bz2")
-    repacked.write_bytes(bz2.compress(inputs[3].read_bytes()))
-    again = [packed, plain, inputs[2], repacked]
-    run_chunks(folder_for(tmp_path, again), shout, show_progress=False)
-    assert shout.seen() == LINES
-    assert_is_whole(tmp_path / "out")
-    repacked.write_bytes(bz2.compress(inputs[3].read_bytes()[:-1]))
+    plain.write_bytes(gzip.decompress(b.read_bytes()))
+    repacked = tmp_path / "c.txt.bz2"
+    repacked.write_bytes(bz2.compress(c.read_bytes()))
+    again = [packed, plain, empty, repacked]
+    work.do(folder=work.folder(again))
+    assert work.shout.seen() == LINES
+    work.assert_whole()
+    repacked.write_bytes(bz2.compress(c.read_bytes()[:-1]))
     with pytest.raises(ValueError, match="c.txt.bz2' changed since"):
-        run_chunks(folder_for(tmp_path, again), shout, show_progress=False)
+        work.do(folder=work.folder(again))
 
 
-def test_a_pipe_as_an_input(tmp_path, shout):
+def test_a_pipe_as_an_input(work):
     pipe, writer = os.pipe()
     os.write(writer, b"one\ntwo\nthree\n")
     os.close(writer)
-    joined = run_chunks(folder_for(tmp_path, [f"/dev/fd/{pipe}"]), shout, show_progress=False)
+    joined = work.do(folder=work.folder([f"/dev/fd/{pipe}"]))
     os.close(pipe)
     assert [path.read_text() for path in joined] == ["0 ONE\n1 TWO\n2 THREE\n"]
 
 
-def test_two_files_whose_lines_belong_together(tmp_path, inputs):
-    pairs = TextFile(inputs[0], inputs[0])
+def test_two_files_whose_lines_belong_together(work):
+    a, b, *_ = work.inputs
+    pairs = TextFile(a, a)
     assert list(pairs) == [(line, line) for line in LINES[:7]] and pairs.name == "a.txt"
     with pytest.raises(ValueError, match="has 7 lines, .*has 13"):
-        BulkFolder(tmp_path / "out", [TextFile(*inputs[:2])], {}, 2).claim()
-    assert list((tmp_path / "out").iterdir()) == []
+        BulkFolder(work.out, [TextFile(a, b)], {}, 2).claim()
+    assert list(work.out.iterdir()) == []
 
 
 class TestElsewhere:
     """fsspec's folder in memory stands for a bucket: no locks, and no local path."""
 
     @pytest.fixture
-    def bucket(self, inputs):
+    def bucket(self, work):
         system = pytest.importorskip("fsspec").filesystem("memory")
         system.store.clear()
-        for path in inputs:
+        for path in work.inputs:
             system.pipe_file(f"/bucket/in/{path.name}", path.read_bytes())
         yield system
         system.store.clear()
@@ -389,30 +373,29 @@ class TestElsewhere:
         files = [TextFile(f"memory://bucket/in/{name}") for name in FILES]
         return BulkFolder(out, files, {"model": "m"}, CHUNK)
 
-    def test_gives_the_same_as_a_local_folder(self, bucket, shout, tmp_path):
-        with pytest.raises(RuntimeError, match="out of order"):
-            run_chunks(self.folder(), Shout(shout.log, "line 14"), show_progress=False)
+    def test_gives_the_same_as_a_local_folder(self, bucket, work):
+        work.stop_at("line 14", self.folder())
         assert any("parts" in name for name in bucket.store)
-        joined = run_chunks(self.folder(), shout, show_progress=False)
-        assert shout.seen() == LINES
+        joined = work.do(folder=self.folder())
+        assert work.shout.seen() == LINES
         assert str(joined[1]) == "memory://bucket/out/b.txt"
         names = {name.rsplit("/", 1)[-1] for name in bucket.find("/bucket/out")}
         assert names == {"a.txt", "b.txt", "c.txt", "empty.txt", "manifest.json"}
-        bucket.get("/bucket/out", str(tmp_path / "out"), recursive=True)
-        assert_is_whole(tmp_path / "out")
+        bucket.get("/bucket/out", str(work.out), recursive=True)
+        work.assert_whole()
 
-    def test_what_is_refused(self, bucket, shout):
+    def test_what_is_refused(self, bucket, work):
         bucket.pipe_file("/bucket/full/mine", b"mine")
         with pytest.raises(OccupiedPath, match="not the folder of bulk work"):
-            run_chunks(self.folder("memory://bucket/full"), shout, show_progress=False)
+            work.do(folder=self.folder("memory://bucket/full"))
         with pytest.raises(FileNotFoundError, match="memory://bucket/none' does not exist"):
             TextFile("memory://bucket/none")
         with pytest.raises(ValueError, match="`inputs` must be a path or a URL.*nosuch://a"):
             TextFile("nosuch://a")
         bucket.pipe_file("/bucket/in/c.txt", b"good\nbad \xff\n")
         with pytest.raises(ValueError, match="memory://bucket/in/c.txt', line 2, byte 5"):
-            run_chunks(self.folder(), shout, show_progress=False)
-        assert shout.seen() == [] and bucket.find("/bucket/out") == []
+            work.do(folder=self.folder())
+        assert work.shout.seen() == [] and bucket.find("/bucket/out") == []
         assert bucket.cat_file("/bucket/full/mine") == b"mine"
 
     def test_patterns(self, bucket):
@@ -420,10 +403,9 @@ class TestElsewhere:
         assert matching_files("memory://bucket/in/[ac].txt") == expected
         assert matching_files("memory://bucket/in/none") == []
 
-    def test_only_what_is_elsewhere_needs_upath(self, inputs, shout, tmp_path, monkeypatch):
+    def test_only_what_is_elsewhere_needs_upath(self, work, monkeypatch):
         monkeypatch.setitem(sys.modules, "upath", None)
         with pytest.raises(ImportError, match=r"s3://b/a.*needs universal-pathlib: pip install"):
             TextFile("s3://b/a")
-        files = [f"file://{path}" for path in inputs]
-        run_chunks(folder_for(tmp_path, files), shout, show_progress=False)
-        assert_is_whole(tmp_path / "out")
+        work.do(folder=work.folder([f"file://{path}" for path in work.inputs]))
+        work.assert_whole()

@@ -89,17 +89,8 @@ def start():
     started = []
 
     def start(**job):
-        job = {name: str(v) if isinstance(v, Path) else v for name, v in job.items()}
-        environment = dict(os.environ)
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.recipes.bulk_jobs", json.dumps(job)],
-                cwd=ROOT,
-                env=environment,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
+        program = [sys.executable, "-m", "tests.recipes.bulk_jobs", json.dumps(job, default=str)]
+        started.append(subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True))
         return started[-1]
 
     yield start
@@ -160,25 +151,20 @@ def test_a_node_that_dies_and_then_the_driver_cost_their_chunks_alone(
     }
 
 
-def test_what_a_worker_raises_is_raised_here(cluster, nodes, tmp_path):
-    nodes(1)
-    inputs, _ = write_inputs(tmp_path, ["one", "two", "three"])
-    job = Shout(tmp_path / "seen.log", fail_at="1 two")
-    folder = BulkFolder(tmp_path / "out", [TextFile(file) for file in inputs], {"model": "m"}, 1)
-    with pytest.raises(RuntimeError, match="out of order"):
-        run_chunks(folder, job, ray=cluster.address, show_progress=False)
-
-
-def test_a_chunk_that_kills_its_workers_ends_the_work(cluster, nodes, tmp_path, monkeypatch):
+def test_what_a_worker_raises_or_dies_of_ends_the_work(cluster, nodes, tmp_path, monkeypatch):
     from keras_attention.recipes import bulk_ray
 
     monkeypatch.setattr(bulk_ray, "ATTEMPTS", 1)  # A worker that starts costs seconds.
     nodes(1)
     inputs, _ = write_inputs(tmp_path, ["one", "two", "three"])
-    job = Shout(tmp_path / "seen.log", die_at="1 two")
-    folder = BulkFolder(tmp_path / "out", [TextFile(file) for file in inputs], {"model": "m"}, 1)
-    with pytest.raises(RuntimeError, match="Workers died 2 times at lines"):
-        run_chunks(folder, job, ray=cluster.address, show_progress=False)
+    for place, message in (
+        ("fail_at", "out of order"), ("die_at", "Workers died 2 times at lines")
+    ):  # fmt: skip
+        job = Shout(tmp_path / f"{place}.log", **{place: "1 two"})
+        files = [TextFile(file) for file in inputs]
+        folder = BulkFolder(tmp_path / place, files, {"model": "m"}, 1)
+        with pytest.raises(RuntimeError, match=message):
+            run_chunks(folder, job, ray=cluster.address, show_progress=False)
     assert 1 <= job.seen().count("1 two") <= 2
 
 

@@ -3,13 +3,12 @@
 import json
 
 import keras
-import numpy as np
 import pytest
 
 from keras_attention import Sampling, Tokenizer, Transformer, Translator, corpus_bleu
 from keras_attention.decoding.translation import Translation
 from keras_attention.recipes.diagnosis import diagnose
-from tests.recipes.small_runs import untrained_run
+from tests.recipes.small_runs import token_log_probabilities, untrained_run
 
 pytestmark = pytest.mark.backends(
     "torch"
@@ -36,17 +35,9 @@ def translator():
 
 
 def expected_score(translator, source, reference):
-    model, tokenizer = translator.model, translator.tokenizer
-    ids = [*tokenizer.encode(reference), 1]
-    logits = model(
-        {
-            "encoder_token_ids": np.array([[*tokenizer.encode(source), 1]]),
-            "decoder_token_ids": np.array([[0, *ids[:-1]]]),
-        }
-    )
-    logits = keras.ops.convert_to_numpy(logits)[0].astype("float64")
-    logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    return logs[np.arange(len(ids)), ids].sum() / ((5 + len(ids)) / 6) ** 0.6
+    read, written = ([*translator.tokenizer.encode(text), 1] for text in (source, reference))
+    scores = token_log_probabilities(translator.model, read, written)
+    return scores.sum() / ((5 + len(written)) / 6) ** 0.6
 
 
 def test_kinds(translator, monkeypatch):

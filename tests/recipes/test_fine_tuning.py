@@ -1,6 +1,8 @@
 """A run that starts from a pretrained model: its weights, its tokenizer, and an optimizer of its own."""
 
+import contextlib
 import dataclasses
+import io
 import itertools
 import shutil
 
@@ -20,7 +22,7 @@ from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.start import start_of
 from keras_attention.utils.run_folder import RunFolder
 from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt
-from tests.recipes.small_runs import small_corpus, untrained_run, write_files
+from tests.recipes.small_runs import small_corpus, training_alone, untrained_run, write_files
 from tests.visualization.event_files import read_values
 
 SETTINGS = {
@@ -68,23 +70,29 @@ def weights(model):
     }
 
 
+@pytest.fixture(scope="module")
+def trained(start, corpus, tmp_path_factory):
+    """The folder and the report of a run, and what was said meanwhile."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        report = train_translation(corpus, config(start), folder)
+    return folder, report, said.getvalue()
+
+
 @pytest.mark.backends("torch")
-def test_it_begins_as_the_pretrained_model(start, corpus, tmp_path, capsys):
+def test_it_begins_as_the_pretrained_model(start, corpus, trained, tmp_path):
     run, original = Run(corpus, config(start), tmp_path / "run"), Translator.from_run(start)
     with run.started():
         expected = PerplexityMeter(original.model)(run.validation)
         assert PerplexityMeter(run.model)(run.validation) == pytest.approx(expected, rel=1e-5)
         assert run.tokenizer.fingerprint() == original.tokenizer.fingerprint()
         assert run.model.dropout == 0.2
-        run.train()
-    assert f"Before the first update the validation perplexity is {expected:.3f}." in (
-        capsys.readouterr().err
-    )
+    assert f"Before the first update the validation perplexity is {expected:.3f}." in trained[2]
 
 
 @pytest.mark.backends("torch")
-def test_the_report_compares_with_the_start(start, corpus, tmp_path):
-    report = train_translation(corpus, config(start), tmp_path / "run")
+def test_the_report_compares_with_the_start(start, corpus, trained):
+    folder, report, _ = trained
     sources, references = list(corpus.test.sources()), list(corpus.references("test"))
     original = Translator.from_run(start, beam_size=2)
     systems = report["evaluation"]["systems"]
@@ -92,14 +100,14 @@ def test_the_report_compares_with_the_start(start, corpus, tmp_path):
     assert before == "before training" and len(after) == 1
     expected = corpus_bleu(original(sources), references).score
     assert systems[before]["scores"]["bleu"]["score"] == pytest.approx(expected)
-    trained = Translator.from_run(tmp_path / "run")(sources)
+    translations = Translator.from_run(folder)(sources)
     found = systems[after[0]]["scores"]["bleu"]["score"]
-    assert found == pytest.approx(corpus_bleu(trained, references).score)
+    assert found == pytest.approx(corpus_bleu(translations, references).score)
     assert report["test"]["bleu"] == found
     assert {one["baseline"] for one in report["evaluation"]["significance"]} == {before}
     assert report["evaluation"]["averaging"] is None
     assert report["validation_perplexity"] < systems[before]["perplexity"]
-    assert "Baseline: before training." in (tmp_path / "run/report.txt").read_text()
+    assert "Baseline: before training." in (folder / "report.txt").read_text()
 
 
 @pytest.mark.backends("torch")
@@ -185,13 +193,12 @@ def test_a_model_with_two_vocabularies(tmp_path):
 
 
 @pytest.mark.backends("torch")
-def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
-    at_once, by_parts = tmp_path / "at_once", tmp_path / "by_parts"
-    train_translation(corpus, config(start), at_once)
-    for steps in (2, 6):
-        train_translation(corpus, config(start, steps=steps), by_parts)
-    found, expected = (weights(Translator.from_run(run).model) for run in (by_parts, at_once))
-    for path, value in expected.items():
+def test_stopped_and_continued_it_ends_as_at_once(start, corpus, trained, tmp_path):
+    with training_alone():
+        for steps in (2, 6):
+            train_translation(corpus, config(start, steps=steps), tmp_path / "run")
+    found = weights(checkpoint_translator(tmp_path / "run").model)
+    for path, value in weights(Translator.from_run(trained[0]).model).items():
         np.testing.assert_array_equal(found[path], value, err_msg=path)
 
 
@@ -201,11 +208,11 @@ def test_a_training_that_harms_ends_with_the_pretrained_model(
     corpus, tmp_path, capsys, best_by, ema
 ):
     """The same if it was stopped meanwhile. A moving average begins with the first update."""
-    settings = {**HARMFUL, "best_by": best_by, "final_model": "best", "bleu_every": 1, "ema": ema}
-    for steps in (2, 4):
-        report = train_translation(
-            corpus, config("demo_en_de", steps=steps, **settings), tmp_path / "run"
-        )
+    settings = {**HARMFUL, "best_by": best_by, "final_model": "best", "ema": ema}
+    settings["bleu_every"] = 1 if best_by == "bleu" else 99
+    with training_alone():
+        train_translation(corpus, config("demo_en_de", steps=2, **settings), tmp_path / "run")
+    report = train_translation(corpus, config("demo_en_de", steps=4, **settings), tmp_path / "run")
     best = report["training"]["best_checkpoint"]
     assert (best["name"], best["is_final"]) == ("update-00000000", True)
     before = report["evaluation"]["systems"]["before training"]
@@ -225,15 +232,6 @@ def test_a_training_that_harms_ends_with_the_pretrained_model(
         assert found(sources) == original(sources)
         for path, value in original.model.weights().items():
             np.testing.assert_array_equal(weights(found.model)[path], value, err_msg=path)
-
-
-@pytest.mark.backends("torch")
-def test_a_training_that_harms_says_so(corpus, tmp_path, capsys):
-    report = train_translation(corpus, config("demo_en_de", steps=4, **HARMFUL), tmp_path / "run")
-    first, last = (report[f"{name}_validation_perplexity"] for name in ("first", "last"))
-    assert f"perplexity was {first:.3f} before the first update and is {last:.3f} now" in (
-        capsys.readouterr().out
-    )
 
 
 @pytest.mark.backends("torch")
@@ -267,11 +265,20 @@ def test_dropout_is_that_of_the_pretrained_model(start, corpus, tmp_path):
     assert Run(corpus, recipe, tmp_path / "run").settings["model_arguments"] == {"dropout": 0.1}
 
 
+def assert_frozen(part, start, run):
+    """Of all weights, those of the part alone are as they were."""
+    before = weights(Translator.from_run(start).model)
+    after = weights(checkpoint_translator(run).model)
+    for path, value in before.items():
+        assert np.array_equal(after[path], value) == path.startswith(f"{part}."), path
+
+
 @pytest.mark.backends("torch")
 def test_a_checkpoint_translates(start, corpus, tmp_path):
     moved, run = tmp_path / "start", tmp_path / "run"
     shutil.copytree(start, moved)
     train_translation(corpus, config(moved, steps=3, freeze="encoder"), run)
+    assert_frozen("encoder", start, run)
     sources = list(corpus.test.sources())
     expected = Translator.from_run(run).translate(sources)
     assert checkpoint_translator(run, "last").translate(sources) == expected
@@ -282,23 +289,21 @@ def test_a_checkpoint_translates(start, corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "part", ["embeddings", *["encoder", "decoder"] * (keras.backend.backend() == "torch")]
+    "part", ["embeddings", *["decoder"] * (keras.backend.backend() == "torch")]
 )
 def test_a_frozen_part_stays_as_it_was(start, corpus, tmp_path, part):
-    train_translation(corpus, config(start, steps=3, freeze=part), tmp_path / "run")
-    before = weights(Translator.from_run(start).model)
-    after = weights(Translator.from_run(tmp_path / "run").model)
-    name = {"embeddings": "embedding"}.get(part, part)
-    for path, value in before.items():
-        assert np.array_equal(after[path], value) == path.startswith(f"{name}."), path
+    with training_alone():
+        train_translation(corpus, config(start, steps=3, freeze=part), tmp_path / "run")
+    assert_frozen({"embeddings": "embedding"}.get(part, part), start, tmp_path / "run")
 
 
 @pytest.mark.backends("torch")
 def test_another_start_is_another_run(start, corpus, tmp_path):
     moved, changed = tmp_path / "moved", tmp_path / "changed"
-    train_translation(corpus, config(start, steps=2), tmp_path / "run")
-    shutil.copytree(start, moved)
-    assert train_translation(corpus, config(moved, steps=2), tmp_path / "run")  # The same model.
+    with training_alone():
+        train_translation(corpus, config(start, steps=2), tmp_path / "run")
+        shutil.copytree(start, moved)
+        assert train_translation(corpus, config(moved, steps=2), tmp_path / "run")  # the same model
     shutil.copytree(start, changed)
     model = Translator.from_run(start).model
     kernel = model.encoder_blocks[0].feed_forward.inner.kernel
@@ -337,10 +342,11 @@ def test_the_command(start, tmp_path, capsys):
     main(["train", *given, "--plan", "--plan-no-try"])
     assert "Plan: pretrained model" in capsys.readouterr().out
     run = tmp_path / "run"
-    main(["train", *given, "--steps", "4", "--freeze", "encoder", "--output-dir", str(run)])
+    with training_alone():
+        main(["train", *given, "--steps", "4", "--freeze", "encoder", "--output-dir", str(run)])
     said = capsys.readouterr().err
     assert f"Model of '{start}', encoder frozen" in said and "Before the first update" in said
-    assert RunFolder(run).finished_report()["config"]["freeze"] == "encoder"
+    assert RunFolder(run).settings()["freeze"] == "encoder"
 
 
 @pytest.mark.backends("torch")

@@ -96,31 +96,12 @@ def test_the_examples_are_of_ordinary_length_and_from_all_of_the_set():
     assert len(_examples([f"{i}" for i in range(9)], "a" * 9, "b" * 9)) == 5
 
 
-def test_the_end_says_how_it_goes_on(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    more = "To continue it, run the same command with a higher --steps (it had 300)."
-    assert more in results_text(folder, report(30.0))
-    early = results_text(folder, report(30.0, updates=200, patience=3), can_go_on=False)
-    assert "the same command with a higher --patience." in early
-    ended = results_text(folder, report(30.0), can_go_on=False)
-    assert "it cannot continue" in ended and "a higher --steps" in ended
-    assert "--cooldown 0.2, which can continue" in ended
-    cooled = results_text(folder, report(30.0, cooldown=0.2))
-    assert f"{more} It goes on from where the learning rate began to fall." in cooled
-
-
 def test_own_text_says_what_was_held_out(tmp_path):
     for name in ("a.en", "a.de"):
         (tmp_path / name).write_text("".join(f"{name} {i}\n" for i in range(60)))
     files = tmp_path / "a.en", tmp_path / "a.de"
     said = corpus_text(corpus_from_files(files, name="a")).splitlines()
     assert said[0] == "Corpus a: your own text; validation and test held out of it"
-
-
-def test_the_last_line_tells_minutes_of_training_from_all_others(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    first = results_text(folder, report(30.0)).splitlines()[0]
-    assert "300 updates in 1.5 minutes of training (2.0 with compiling and validation)" in first
 
 
 def test_a_finished_run_says_how_it_goes_on(tmp_path):
@@ -130,13 +111,20 @@ def test_a_finished_run_says_how_it_goes_on(tmp_path):
         budget = {"steps": None, "minutes": None, "patience": None, **budget}
         return finished_text(folder, report(30.0, updates=updates, **budget), can_go_on)
 
-    assert "after 300 updates" in said(300, steps=300)
-    assert "same command with a higher --steps (it had 300)." in said(300, steps=300)
+    more = "To continue it, run the same command with a higher --steps (it had 300)."
+    assert f"after 300 updates; its report is {folder.report_text}. {more}" in said(300, steps=300)
+    assert more in results_text(folder, report(30.0))
+    cooled = said(300, steps=300, cooldown=0.2)
+    assert f"{more} It goes on from where the learning rate began to fall." in cooled
     both = said(300, steps=1300, minutes=1.5, patience=2)  # the minutes were over
     assert "a higher --steps (it had 1,300) or --minutes (it had 1.5)" in both
-    assert "higher --patience" in said(300, steps=1300, patience=2)
+    for can_go_on in (True, False):
+        early = said(300, can_go_on, steps=1300, patience=2)
+        assert "the same command with a higher --patience." in early
     new = said(300, can_go_on=False, steps=300)
-    assert "cannot continue" in new and "another --output-dir" in new
+    assert "it cannot continue" in new and "another --output-dir, with a higher --steps" in new
+    assert "--cooldown 0.2, which can continue" in new
+    assert "it cannot continue" in results_text(folder, report(30.0), can_go_on=False)
 
 
 def test_it_says_when_the_average_is_worse_than_the_last_checkpoint(tmp_path):
@@ -222,10 +210,12 @@ def test_the_batches_say_what_they_leave_out():
     assert said.endswith("left out: 1,500 pairs without tokens, 0 with over 70 on a side")
 
 
-def test_one_checkpoint_is_no_average(tmp_path):
-    alone = report(30.0)
-    assert "validation), the average of 3 checkpoints" in results_text(RunFolder(tmp_path), alone)
-    alone["training"]["averaged_checkpoints"] = 1
-    assert (
-        results_text(RunFolder(tmp_path), alone).splitlines()[0].endswith(", the last checkpoint")
+def test_the_first_line_says_how_long_it_took_and_what_the_result_is(tmp_path):
+    folder, found = RunFolder(tmp_path / "run"), report(30.0)
+    first = results_text(folder, found).splitlines()[0]
+    assert first.endswith(
+        "300 updates in 1.5 minutes of training (2.0 with compiling and validation), the average of 3 "
+        "checkpoints"
     )
+    found["training"]["averaged_checkpoints"] = 1
+    assert results_text(folder, found).splitlines()[0].endswith(", the last checkpoint")

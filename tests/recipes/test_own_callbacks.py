@@ -12,9 +12,9 @@ from keras_attention.callbacks import RunCallback
 from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS
 from keras_attention.recipes import TranslationConfig, train_translation
 from keras_attention.recipes.run import Run
-from tests.recipes.small_runs import small_corpus
+from tests.recipes.small_runs import small_corpus, training_alone
 from tests.recipes.test_resumed_runs import TINY as TINIEST
-from tests.recipes.test_resumed_runs import numbers_of
+from tests.recipes.test_resumed_runs import same_state
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -109,9 +109,7 @@ def test_they_are_called_as_fit_calls_them_and_change_nothing(corpus, plain, tmp
     assert mine.calls == keras_own.calls
     assert {"loss", "val_perplexity", "val_bleu", "val_chrf"} <= mine.logs[0].keys()
 
-    name = f"update-{TINY.steps:08d}"
-    states = [numbers_of(path / "checkpoints" / name) for path in (folder, plain[0])]
-    assert states[0] == states[1] and len(states[0][0]) > 60
+    assert same_state(folder, plain[0], TINY.steps)
     assert logged(folder) == logged(plain[0])
     assert report["test"]["bleu"] == plain[1]["test"]["bleu"]
     for own, other in zip(
@@ -146,7 +144,9 @@ def test_one_that_ends_the_training_ends_the_run(
     said = "".join(capsys.readouterr())
     assert "a higher --steps (it had 11)" in said and "did not improve" not in said
     config = dataclasses.replace(config, steps=TINY.steps + 1)
-    assert train_translation(corpus, config, folder)["training"]["updates"] == TINY.steps + 1
+    with training_alone():
+        longer = train_translation(corpus, config, folder)
+    assert longer["training"]["updates"] == TINY.steps + 1
 
 
 def killed(run):
@@ -154,13 +154,12 @@ def killed(run):
 
 
 def test_the_state_of_a_run_callback_is_in_the_checkpoints(corpus, tmp_path):
-    config = dataclasses.replace(TINY, steps=4, bleu_every=99)
     first, second = Counter(), Counter()
-    train_translation(corpus, config, tmp_path / "run", callbacks=[first])
-    longer = dataclasses.replace(config, steps=7)
-    train_translation(corpus, longer, tmp_path / "run", callbacks=[Recorder(), second])
+    with training_alone():
+        for steps, callbacks in ((4, [first]), (7, [Recorder(), second]), (8, None)):
+            config = dataclasses.replace(TINY, steps=steps, bleu_every=99)
+            train_translation(corpus, config, tmp_path / "run", callbacks=callbacks)
     assert (first.count, second.count) == (4, 7)
-    assert train_translation(corpus, dataclasses.replace(config, steps=8), tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ from keras_attention.training.distribution import Devices
 from keras_attention.training.moving_average import load_moving_average
 from keras_attention.utils.files import read_json, write_json
 from keras_attention.utils.run_folder import RunFolder
-from tests.recipes.small_runs import SMALL, small_corpus, write_files
+from tests.helpers import contents
+from tests.recipes.small_runs import SMALL, small_corpus, training_alone, write_files
 
 TINY = dataclasses.replace(
     SMALL,
@@ -74,37 +75,36 @@ def stopped(files, folder, number, update, steps=STEPS, config=TINY):
 
 def numbers_of(checkpoint):
     """Weights and optimizer, as bytes; the draws of dropout; the running metrics; the place."""
+    arrays = {}
+
+    def keep(name, item):
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = item[()].tobytes()
+
     with h5py.File(checkpoint / "model.weights.h5") as file:
-        arrays = {}
-        file.visititems(
-            lambda name, item: (
-                arrays.update({name: item[()].tobytes()})
-                if isinstance(item, h5py.Dataset)
-                else None
-            )
-        )
+        file.visititems(keep)
     manifest = json.loads((checkpoint / "manifest.json").read_text("utf-8"))
     return arrays, {name: manifest[name] for name in ("epoch", "batch", "random_states", "metrics")}
 
 
 def train_alone(files, folder, steps, config=TINY):
     """Train, without the scores that come after it; return the history of the epochs."""
-
-    class Trained(Exception):
-        pass
-
-    def leave(own):
-        raise Trained(own.training["history"])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipe.Run, "average", leave)
-        with pytest.raises(Trained) as trained:
-            train(files, folder, steps, config)
-    return trained.value.args[0]
+    with training_alone():
+        return train(files, folder, steps, config)["training"]["history"]
 
 
-def bytes_below(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def same_state(folder, other, updates):
+    """Whether the checkpoints after this many updates of two runs are equal in every bit."""
+    (arrays, rest), (other_arrays, other_rest) = (
+        numbers_of(path / "checkpoints" / f"update-{updates:08d}") for path in (folder, other)
+    )
+    assert len(arrays) > 60 and arrays.keys() == other_arrays.keys()
+    different = [name for name in arrays if arrays[name] != other_arrays[name]]
+    return different == [] and rest == other_rest
+
+
+def last_checkpoint(folder):
+    return max(path.name for path in (folder / "checkpoints").iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +120,9 @@ def disturbed(files, tmp_path_factory):
     for number, update in ((signal.SIGINT, 3), (signal.SIGTERM, 6)):
         with contextlib.redirect_stderr(io.StringIO()) as output:
             code = stopped(files, folder, number, update)
-        last = max(path.name for path in (folder / "checkpoints").iterdir())
-        happened.append((code, last, (folder / "report.json").exists(), output.getvalue()))
+        happened.append(
+            (code, last_checkpoint(folder), (folder / "report.json").exists(), output.getvalue())
+        )
     return folder, happened, train(files, folder)
 
 
@@ -140,7 +141,7 @@ def test_a_signal_saves_and_says_how_to_go_on(disturbed):
 
 def test_a_changed_text_is_refused_and_nothing_is_overwritten(files, disturbed, tmp_path, capsys):
     folder, _, _ = disturbed
-    before = bytes_below(folder)
+    before = contents(folder)
     source, target = (tmp_path / file.name for file in files)
     source.write_bytes(files[0].read_bytes())
     lines = files[1].read_text("utf-8").splitlines()
@@ -151,11 +152,10 @@ def test_a_changed_text_is_refused_and_nothing_is_overwritten(files, disturbed, 
     error = capsys.readouterr().err
     assert f"'{folder}' has another configuration (the " in error and " text differs" in error
     assert "Nothing was changed there" in error
-    assert bytes_below(folder) == before
+    assert contents(folder) == before
 
 
-@pytest.mark.parametrize("parts", [5, 9, 48])
-def test_parts_that_cannot_share_the_batches_are_answered_with_those_that_can(parts, tmp_path):
+def test_parts_that_cannot_share_the_batches_are_answered_with_those_that_can(tmp_path):
     """The next start with the advice gets past every check; what was asked for is refused first."""
     config = dataclasses.replace(TINY, row_multiple=24)
     corpus, folder = small_corpus(tmp_path), RunFolder(tmp_path / "run")
@@ -168,11 +168,14 @@ def test_parts_that_cannot_share_the_batches_are_answered_with_those_that_can(pa
         run.check()
         return run.settings
 
-    with pytest.raises(ValueError, match=rf"24 sentences, which 1 .* with {parts} part") as error:
-        start(parts)
-    assert "batch_tokens" not in str(error.value)
-    (advice,) = re.findall(r"on 1 device\(s\) with ([\d, ]+) part", str(error.value))
-    assert advice.split(", ") == [str(n) for n in range(1, 25) if 24 % n == 0]
+    for parts in (5, 9, 48):
+        with pytest.raises(
+            ValueError, match=rf"24 sentences, which 1 .* with {parts} part"
+        ) as error:
+            start(parts)
+        assert "batch_tokens" not in str(error.value)
+        (advice,) = re.findall(r"on 1 device\(s\) with ([\d, ]+) part", str(error.value))
+        assert advice.split(", ") == [str(n) for n in range(1, 25) if 24 % n == 0]
     for number in map(int, advice.split(", ")):
         assert start(number)["row_multiple"] == 24
 
@@ -200,26 +203,9 @@ def test_stopped_and_prolonged_it_ends_as_in_one_go(files, disturbed, tmp_path):
     history = train_alone(files, tmp_path / "whole", MORE_STEPS)
     assert (first["training"]["updates"], report["training"]["updates"]) == (STEPS, MORE_STEPS)
     assert read_json(folder / "report.json") == report
-    (arrays, rest), (whole_arrays, whole_rest) = (
-        numbers_of(path / "checkpoints" / f"update-{MORE_STEPS:08d}")
-        for path in (folder, tmp_path / "whole")
-    )
-    assert len(arrays) > 60 and arrays.keys() == whole_arrays.keys()
-    assert [name for name in arrays if arrays[name] != whole_arrays[name]] == []
-    assert rest == whole_rest
+    assert same_state(folder, tmp_path / "whole", MORE_STEPS)
     losses = [[epoch["loss"] for epoch in h] for h in (report["training"]["history"], history)]
     assert losses[0] == losses[1] and len(losses[0]) > 1
-
-
-def same_state(folder, other, updates):
-    """Whether the checkpoints after this many updates of two runs are equal in every bit."""
-    (arrays, rest), (other_arrays, other_rest) = (
-        numbers_of(path / "checkpoints" / f"update-{updates:08d}") for path in (folder, other)
-    )
-    assert len(arrays) > 60 and arrays.keys() == other_arrays.keys()
-    return [
-        name for name in arrays if arrays[name] != other_arrays[name]
-    ] == [] and rest == other_rest
 
 
 @pytest.fixture(scope="module")
@@ -244,12 +230,12 @@ def test_a_rate_that_falls_at_the_end_goes_on_from_every_place(files, cooled, tm
     kept = [path.name for path in (folder / "checkpoints").iterdir()]
     assert "update-00000007" in kept  # where the rate began to fall
 
-    longer = train(files, folder, MORE_STEPS, COOLED)
-    history = train_alone(files, tmp_path / "longer", MORE_STEPS, COOLED)
-    assert same_state(folder, tmp_path / "longer", MORE_STEPS)
-    losses = [[epoch["loss"] for epoch in h] for h in (longer["training"]["history"], history)]
+    both = folder, tmp_path / "longer"
+    histories = [train_alone(files, one, MORE_STEPS, COOLED) for one in both]
+    assert same_state(*both, MORE_STEPS)
+    losses = [[epoch["loss"] for epoch in history] for history in histories]
     assert losses[0] == losses[1] and len(losses[0]) > 1
-    assert longer["config"]["steps"] == MORE_STEPS != report["config"]["steps"]
+    assert read_json(folder / "config.json")["steps"] == MORE_STEPS != report["config"]["steps"]
 
 
 def test_a_run_that_is_finished_early_is_the_run_with_the_smaller_budget(files, tmp_path, capsys):
@@ -264,7 +250,8 @@ def test_a_run_that_is_finished_early_is_the_run_with_the_smaller_budget(files, 
     assert same_state(folder, tmp_path / "whole", 8)
     # Once more, it is finished; with the old budget, it goes on from where it was stopped.
     assert train(files, folder, "--finish", COOLED) == report
-    assert train(files, folder, MORE_STEPS, COOLED)["training"]["updates"] == MORE_STEPS
+    train_alone(files, folder, MORE_STEPS, COOLED)
+    assert last_checkpoint(folder) == f"update-{MORE_STEPS:08d}"
 
 
 def test_without_a_cooldown_finishing_takes_what_is_there(files, tmp_path, capsys):
@@ -278,8 +265,8 @@ def test_without_a_cooldown_finishing_takes_what_is_there(files, tmp_path, capsy
 def test_a_smaller_budget_ends_where_it_says(files, tmp_path):
     folder = tmp_path / "run"
     assert stopped(files, folder, signal.SIGINT, 9, MORE_STEPS, COOLED) == 130
-    report = train(files, folder, 11, COOLED)  # The rate falls from here, not from update 8.
-    assert report["training"]["updates"] == 11
+    train_alone(files, folder, 11, COOLED)  # The rate falls from here, not from update 8.
+    assert last_checkpoint(folder) == "update-00000011"
     state = read_json(folder / "checkpoints" / "update-00000011" / "manifest.json")
     assert state["callbacks"]["Budget"]["cooldown"]["updates"] == 9
 
@@ -304,7 +291,7 @@ def test_a_budget_that_cannot_be_is_refused_before_keras_starts(
     shutil.copytree(cooled[0], folder)
     settings = read_json(folder / "config.json")
     write_json(folder / "config.json", {**settings, "cooldown": config.cooldown, "steps": STEPS})
-    before = bytes_below(folder)
+    before = contents(folder)
 
     def start():
         raise AssertionError("It starts Keras.")
@@ -315,7 +302,7 @@ def test_a_budget_that_cannot_be_is_refused_before_keras_starts(
     if message is not None:
         error = capsys.readouterr().err
         assert message in error and "--finish" in error and "Nothing was changed" in error
-    assert bytes_below(folder) == before
+    assert contents(folder) == before
 
 
 def test_the_updates_of_a_weighted_transformer_may_not_change(files, tmp_path, capsys):
@@ -323,7 +310,7 @@ def test_the_updates_of_a_weighted_transformer_may_not_change(files, tmp_path, c
     sizes = {**TINY.model_arguments, "branch_feed_forward": "shared"}
     folder, weighted = tmp_path / "run", dataclasses.replace(TINY, model_arguments=sizes)
     train_alone(files, folder, 4, weighted)
-    before = bytes_below(folder)
+    before = contents(folder)
     with pytest.raises(SystemExit) as left:
         train(files, folder, 8, weighted)
     assert left.value.code == 2
@@ -332,7 +319,7 @@ def test_the_updates_of_a_weighted_transformer_may_not_change(files, tmp_path, c
     assert (
         "Here kappa and alpha of a Weighted Transformer are frozen" in error and "peak" not in error
     )
-    assert bytes_below(folder) == before
+    assert contents(folder) == before
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -23,14 +22,12 @@ from keras_attention.recipes import train_translation
 from keras_attention.training import processes
 from keras_attention.training.agreement import check_agreement, check_same_texts
 from keras_attention.training.distribution import chief_says
-from tests.recipes.process_jobs import environment_of, started
+from tests.recipes.process_jobs import ROOT, SIZES, environment_of, started
 from tests.recipes.small_runs import SMALL, small_corpus
 
 pytestmark = pytest.mark.backends("torch")
 
-ROOT = Path(__file__).resolve().parents[2]
 # No dropout: each process would draw other masks.
-SIZES = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2, "dropout": 0.0}
 CONFIG = dataclasses.replace(
     SMALL,
     model_arguments=SIZES,
@@ -50,14 +47,11 @@ from pathlib import Path
 import keras
 from keras_attention.callbacks.signals import StopTogether
 from keras_attention.recipes import train_translation
-from keras_attention.data.corpora import corpus_from_files
+from tests.recipes.process_jobs import corpus_in
 from tests.recipes.test_torch_processes import CONFIG, dataclasses
 
 folder, kills, steps = Path(sys.argv[1]), list(map(int, sys.argv[2].split(","))), int(sys.argv[3])
 start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-names = "train", "validation", "test"
-parts = {name: (folder / f"{name}.en", folder / f"{name}.de") for name in names}
-corpus = corpus_from_files(**parts, name="sixty")
 agree = StopTogether._agree
 
 def agree_or_die(self):
@@ -68,7 +62,7 @@ def agree_or_die(self):
 
 StopTogether._agree = agree_or_die
 config = dataclasses.replace(CONFIG, steps=steps, strategy="data_parallel", accumulation_steps=2)
-report = train_translation(corpus, config, folder / sys.argv[4])
+report = train_translation(corpus_in(folder), config, folder / sys.argv[4])
 print("process", os.environ["RANK"], "reports", bool(report))
 """
 
