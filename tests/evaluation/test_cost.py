@@ -7,7 +7,6 @@ from keras import ops
 from keras_attention.evaluation import cost
 from keras_attention.evaluation.cost import (
     ModelSizes,
-    flops_utilization,
     matmul_peak,
     paper_training_cost,
     self_attention_pairs,
@@ -212,13 +211,8 @@ def test_peak_takes_the_best_rate(monkeypatch):
     assert matmul_peak(seconds=2.0) == pytest.approx(3e9)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_peak_of_this_machine(dtype):
-    assert 1e6 < matmul_peak(dtype, seconds=0.02) < 1e17
-
-
-def test_share_of_the_peak():
-    assert flops_utilization(6e9, seconds=3.0, peak=8e9) == pytest.approx(0.25)
+def test_peak_of_this_machine():
+    assert 1e6 < matmul_peak("mixed_bfloat16", seconds=0.02) < 1e17
 
 
 def test_a_size_that_is_missing_is_named():
