@@ -88,7 +88,7 @@ def test_rows_of_all_measured_sentences(visits):
     assert strongest.nth(2).get_attribute("data-sentence") == "0"
     assert page.locator(".examples ol[data-group=random] li").count() == 3
     page.get_by_role("button", name="read", exact=True).click()
-    expect_text(strongest.nth(0).locator("b"), "<s>")
+    expect_text(strongest.nth(0).locator("b"), "<start>")
     page.keyboard.press("a")
     page.locator(".examples").wait_for(state="hidden")  # they are of one head
 

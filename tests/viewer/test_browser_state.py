@@ -175,7 +175,7 @@ def test_themes(visits):
 def aligned(steps=(0, 10)):
     """Head 2 of layer 1 reads, for the word read, what the true alignment says; at step 0 it does not."""
     gold = [(0, 0), (1, 1), (2, 2)]  # der - the, Hunde - dog, schläft - sleeps
-    right = pointing((5, 0, 1, 3), S, 0.9)  # rows: <s> the dog sleeps
+    right = pointing((5, 0, 1, 3), S, 0.9)  # rows: <start> the dog sleeps
     wrong = pointing((5, 4, 5, 4), S, 0.9)
     wrong[:, 0] += 0.01
     wrong /= wrong.sum(axis=1, keepdims=True)
@@ -197,7 +197,7 @@ def test_the_alignment_head_is_marked_and_its_links_are_drawn(visits):
     expect_text(page.locator(".error-rate"), "AER of this sentence: 0.00")
     expect_pressed(page.get_by_role("button", name="read", exact=True))
     rows = page.locator(".columns .tokens").first.locator("li")
-    assert texts(rows) == ["<s>", "the", "dog", "sleeps"]
+    assert texts(rows) == ["<start>", "the", "dog", "sleeps"]
     expect_text(page.locator(".alignment-notes h3"), "AER of all measured sentences, by head")
     assert not page.locator(".verdict").is_visible()
     first = page.locator(".alignment-notes .changes button").first

@@ -110,7 +110,7 @@ def test_probabilities_runners_up_and_unsure_words(visits):
     assert page.locator("b").count() == 0
     # A row may stand for the word that was read: the mark goes along, one row down.
     page.keyboard.press("r")
-    expect_text(page.locator(".columns .tokens").first.locator("li").first, "<s>")
+    expect_text(page.locator(".columns .tokens").first.locator("li").first, "<start>")
     assert texts(page.locator(".columns li.unsure")) == ["▁dog"]
 
 
