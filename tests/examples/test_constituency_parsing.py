@@ -19,7 +19,7 @@ from keras_attention.evaluation.bracketing import bracketing_counts
 from keras_attention.models import Transformer
 from keras_attention.recipes.config import TranslationConfig
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 WORDS = {
     "DT": ["the", "a"],
     "NN": ["dog", "cat", "house", "dogcatcher"],
@@ -31,7 +31,7 @@ CONFIG = TranslationConfig(
     preset="tiny",
     model_arguments={"num_layers": 1, "hidden_dim": 64, "intermediate_dim": 128, "dropout": 0.0,
                      "normalize_first": True},
-    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=300, warmup_steps=40,
+    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=500, warmup_steps=40,
     peak_learning_rate=0.005, averaged_checkpoints=1, bleu_every=10**9, beam_size=2,
     length_penalty=0.3, attention_log=False,
 )  # fmt: skip
