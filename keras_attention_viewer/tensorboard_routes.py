@@ -31,12 +31,6 @@ class AttentionPlugin(base_plugin.TBPlugin):
     def __init__(self, context: base_plugin.TBContext):
         folder = Path(context.logdir).expanduser() if context.logdir else None
         self._data = AttentionData(context.data_provider, folder)
-        # All files that can be asked for, read once: no path is made from a request.
-        self._files = {
-            f"/{file.name}": (file.read_bytes(), CONTENT_TYPES[file.suffix])
-            for file in sorted(STATIC.iterdir())
-            if file.suffix in CONTENT_TYPES
-        }
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """Return the routes below `/data/plugin/attention`."""
@@ -45,8 +39,11 @@ class AttentionPlugin(base_plugin.TBPlugin):
             "/header": self._header,
             "/weights": self._weights,
         }
-        files = {name: _constant(file) for name, file in self._files.items()}
-        return {name: _application(answer) for name, answer in {**routes, **files}.items()}
+        # All files that can be asked for, read once: no path is made from a request.
+        for file in STATIC.iterdir():
+            if file.suffix in CONTENT_TYPES:
+                routes[f"/{file.name}"] = _constant(file.read_bytes(), CONTENT_TYPES[file.suffix])
+        return {name: _application(answer) for name, answer in routes.items()}
 
     def is_active(self) -> bool:
         """TensorBoard activates the tab itself when a run has attention records."""
@@ -60,15 +57,11 @@ class AttentionPlugin(base_plugin.TBPlugin):
         return self._data.index(*_scope(request)), "application/json"
 
     def _header(self, request: Any) -> tuple[Any, str]:
-        ctx, experiment = _scope(request)
-        run, tag, step = _entry(request)
-        return self._data.header(ctx, experiment, run, tag, step), "application/json"
+        return self._data.header(*_entry(request)), "application/json"
 
     def _weights(self, request: Any) -> tuple[Any, str]:
-        ctx, experiment = _scope(request)
-        run, tag, step = _entry(request)
         kind, layer = request.args.get("kind", ""), _number(request, "layer")
-        blob = self._data.weights(ctx, experiment, run, tag, step, kind, layer)
+        blob = self._data.weights(*_entry(request), kind, layer)
         return blob, "application/octet-stream"
 
 
@@ -90,8 +83,8 @@ def _application(answer: Answer) -> Any:
     return application
 
 
-def _constant(file: tuple[bytes, str]) -> Answer:
-    return lambda request: file
+def _constant(content: bytes, content_type: str) -> Answer:
+    return lambda request: (content, content_type)
 
 
 def _refusal(request: Any, code: int, error: Exception) -> Any:
@@ -103,9 +96,10 @@ def _scope(request: Any) -> tuple[Any, str]:
     return plugin_util.context(environ), plugin_util.experiment_id(environ)
 
 
-def _entry(request: Any) -> tuple[str, str, int]:
-    """Run, tag and step of a request."""
-    return request.args.get("run", ""), request.args.get("tag", ""), _number(request, "step")
+def _entry(request: Any) -> tuple[Any, str, str, str, int]:
+    """Scope, run, tag and step of a request."""
+    run, tag = (request.args.get(name, "") for name in ("run", "tag"))
+    return *_scope(request), run, tag, _number(request, "step")
 
 
 def _number(request: Any, name: str) -> int:

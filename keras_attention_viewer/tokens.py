@@ -59,10 +59,10 @@ def describe_tokens(
         for position, (piece, rank) in enumerate(zip(pieces, ranks, strict=True))
     ]
     word = 0
-    for run in _between_spaces(tokens, is_sentence_pieces(pieces)):
-        for part in _split_run(run):
-            for token in part:
-                token["word"] = word
+    for run in words_between_spaces(tokens, is_sentence_pieces(pieces)):
+        for part in _peel(run, lambda position: tokens[position]["punctuation"]):
+            for position in part:
+                tokens[position]["word"] = word
             word += 1
     return tokens
 
@@ -87,13 +87,29 @@ def word_count(tokens: Sequence[Token]) -> int:
 def words_between_spaces(tokens: Sequence[Token], is_marked: bool) -> list[list[int]]:
     """Return the positions of the tokens of each word, where a word is what stands between spaces.
 
+    Special tokens are left out, and end a word.
+
     Args:
         tokens: What `describe_tokens` returned.
         is_marked: Whether SentencePiece marks beginnings of words, even if none of these tokens begins one.
     """
-    places = {id(token): position for position, token in enumerate(tokens)}
-    runs = _between_spaces(tokens, is_marked)
-    return [[places[id(token)] for token in run] for run in runs]
+    words: list[list[int]] = []
+    previous: Token | None = None
+    for position, token in enumerate(tokens):
+        if token["special"]:
+            previous = None
+            continue
+        if is_marked:
+            goes_on = not token["text"].startswith(WORD_START)
+        else:
+            ended = previous is None or not previous["text"].endswith(GOES_ON)
+            goes_on = token["text"].startswith(INSIDE_WORD) or not ended
+        if goes_on and previous is not None:
+            words[-1].append(position)
+        else:
+            words.append([position])
+        previous = token
+    return words
 
 
 def word_text(tokens: Sequence[Token]) -> str:
@@ -122,29 +138,6 @@ def is_sentence_pieces(pieces: Iterable[str]) -> bool:
     (True, False)
     """
     return any(piece.startswith(WORD_START) for piece in pieces)
-
-
-def _between_spaces(tokens: Sequence[Token], is_marked: bool) -> list[list[Token]]:
-    """Return the tokens in runs without a space inside; special tokens are left out, and end a run."""
-    runs: list[list[Token]] = []
-    previous: Token | None = None
-    for token in tokens:
-        if not token["special"]:
-            if is_marked:
-                goes_on = not token["text"].startswith(WORD_START)
-            else:
-                ended = previous is None or not previous["text"].endswith(GOES_ON)
-                goes_on = token["text"].startswith(INSIDE_WORD) or not ended
-            if goes_on and previous is not None:
-                runs[-1].append(token)
-            else:
-                runs.append([token])
-        previous = None if token["special"] else token
-    return runs
-
-
-def _split_run(run: list[Token]) -> list[list[Token]]:
-    return _peel(run, lambda token: token["punctuation"])
 
 
 def _peel(run: list[Any], is_peel: Any) -> list[list[Any]]:

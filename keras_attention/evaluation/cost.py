@@ -193,10 +193,8 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
     d, window = sizes.hidden_dim, sizes.attention_window
     encoder, decoder = sizes.depths
     widths = sizes.num_heads * (sizes.key_dim + sizes.value_dim)
-    source, target = (
-        _length("source_length", source_length),
-        _length("target_length", target_length),
-    )
+    source = _length("source_length", source_length)
+    target = _length("target_length", target_length)
     branched = None if sizes.branch_feed_forward is None else sizes.branched_decoder
 
     def projections(queries: Any, keys: Any, branches: bool) -> Any:

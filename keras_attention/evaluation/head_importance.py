@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -52,27 +51,15 @@ def head_importance(
     One?](https://arxiv.org/abs/1905.10650)
     """
     check_has("model", model, "a Transformer", "num_heads", "attention_layers", "vocabulary_size")
-    named = {
-        "encoder_token_ids": encoder_token_ids,
-        "decoder_token_ids": decoder_token_ids,
-        "target_token_ids": target_token_ids,
-    }
-    source, read, target = (
-        _token_ids(
-            name,
-            ids,
-            model.vocabulary_size if name == "encoder_token_ids" else model.target_vocabulary_size,
-        )
-        for name, ids in named.items()
-    )
+    target_size = model.target_vocabulary_size
+    source = _token_ids("encoder_token_ids", encoder_token_ids, model.vocabulary_size)
+    read = _token_ids("decoder_token_ids", decoder_token_ids, target_size)
+    target = _token_ids("target_token_ids", target_token_ids, target_size)
     _check(source, read, target, model.pad_token_id)
     heads = model.num_heads
     rows = max(1, POSITIONS // (heads * target.shape[1]))
-    starts = range(0, len(source), rows)
-    parts: list[Batch] = [
-        (source[start : start + rows], read[start : start + rows], target[start : start + rows])
-        for start in starts
-    ]
+    cuts = [slice(start, start + rows) for start in range(0, len(source), rows)]
+    parts: list[Batch] = [(source[cut], read[cut], target[cut]) for cut in cuts]
     tokens = np.count_nonzero(target != model.pad_token_id)
     whole = sum(_losses(model, part, 1)[0] for part in parts)
 
@@ -102,7 +89,7 @@ def _losses(
     logits = model(inputs, training=False, head_masks=masks)
     wanted = np.tile(target, (heads, 1))[..., None]
     scores = ops.take_along_axis(ops.log_softmax(ops.cast(logits, "float32")), wanted, axis=-1)
-    losses = -keras.ops.convert_to_numpy(scores)[..., 0]
+    losses = -ops.convert_to_numpy(scores)[..., 0]
     losses = np.where(wanted[..., 0] == model.pad_token_id, 0.0, losses)
     return losses.reshape(heads, -1).sum(axis=1, dtype="float64")
 

@@ -10,7 +10,6 @@ from keras_attention.evaluation.cost import (
     SUSTAINED_FLOPS,
     ModelSizes,
     flops_utilization,
-    paper_training_cost,
     training_flops,
     transformer_flops,
 )
@@ -59,20 +58,14 @@ def training_cost(
     if device is not None:
         check_choice("device", device, tuple(SUSTAINED_FLOPS))
     sizes = ModelSizes.of(model)
-    statistics = batches.shape_statistics()
-    per_epoch = sum(
-        shape["batches"] * training_flops(sizes, [shape["shape"]]) for shape in statistics
-    )
-    epochs = updates / sum(shape["batches"] for shape in statistics)
+    shapes = [(shape["shape"], shape["batches"]) for shape in batches.shape_statistics()]
+    per_epoch = sum(number * training_flops(sizes, [shape]) for shape, number in shapes)
+    epochs = updates / sum(number for _, number in shapes)
     pairs = np.concatenate([batches.pairs(0, i) for i in range(len(batches))])
     pairs = pairs[pairs >= 0]  # Negative ones are rows of padding.
     lengths = np.stack([batches.store.source_lengths, batches.store.target_lengths])[:, pairs]
     of_tokens = 3 * int(transformer_flops(sizes, *lengths).sum())
-    positions = sum(
-        shape["batches"] * rows * (source + target)
-        for shape in statistics
-        for rows, source, target in [shape["shape"]]
-    )
+    positions = sum(number * rows * (source + target) for (rows, source, target), number in shapes)
     cost = {
         "updates": updates,
         "flops_per_update": per_epoch * epochs / updates,
@@ -89,12 +82,9 @@ def _by_the_formula(
     flops: float, seconds: float, devices: int, device: str | None, peak: float | None
 ) -> dict[str, Any]:
     if device is not None:
-        paper = paper_training_cost(seconds, devices, device)
-        sustained = SUSTAINED_FLOPS[device]
-        name = f"the paper's sustained FLOP/s of a {device}"
+        sustained, name = SUSTAINED_FLOPS[device], f"the paper's sustained FLOP/s of a {device}"
     elif peak is not None:
         sustained, name = peak, "the measured FLOP/s of large matrix products on a device"
-        paper = seconds * devices * peak
     else:
         raise ValueError(
             "The paper's formula needs the FLOP/s of a device: pass `device` (one of "
@@ -105,7 +95,7 @@ def _by_the_formula(
         "devices": devices,
         "sustained_flops": sustained,
         "sustained_name": f"{name}, {sustained:.3g}",
-        "paper_flops": paper,
+        "paper_flops": seconds * devices * sustained,
         "paper_formula": f"{seconds:,.0f} s x {devices} device(s) x {sustained:.3g} FLOP/s ({name})",
         "mfu": flops_utilization(flops, seconds, devices * sustained),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ from keras_attention.utils.checks import (
 )
 from keras_attention.utils.sides import encode_side, end_of, piece_of
 from keras_attention.visualization.predictions import predictions
-from keras_attention_viewer.codec import Entry, make_entry
+from keras_attention_viewer.codec import KINDS, Entry, make_entry
 from keras_attention_viewer.tokens import (
     Token,
     describe_tokens,
@@ -90,42 +90,29 @@ def attention_entries(
         check_integer("predicted", predicted, 0)
     named = {"target_ids": target_ids, "alignments": alignments, "alternatives": alternatives}
     _check_beside(pairs, named)
-    sources, read, output = _ids(tokenizer, pairs, target_ids)
-    pad = tokenizer.pad_token_id
-    ids = _padded(sources, pad), _padded(read, pad)
-    thoughts: list[Any] = [None] * len(pairs)
-    norms: dict[str, list[np.ndarray]] = {}
-    if hasattr(model, "attention_details"):
-        scores, found_norms, logits = model.attention_details(*ids, rows=predicted)
-        if len(logits):
-            thoughts[: len(logits)] = predictions(logits, output[: len(logits)], tokenizer)
-        norms = {kind: [_array(layer) for layer in layers] for kind, layers in found_norms.items()}
-    else:
-        scores = model.attention_scores(*ids)
-    arrays = {kind: [_array(layer) for layer in layers] for kind, layers in scores.items()}
+    ids = _ids(tokenizer, pairs, target_ids)
+    weights, norms, thoughts = _inside(model, tokenizer, ids, predicted)
     entries = []
     for row, (source_text, target_text) in enumerate(pairs):
-        source = _tokens(tokenizer, sources[row], ranks["source"], "source")
-        decoder_input = _tokens(tokenizer, read[row], ranks["target"])
-        links = alignments[row] if alignments is not None else None
-        decoder_output = _tokens(tokenizer, output[row], ranks["target"])
-        shapes = _shapes(len(source), len(read[row]))
-        fits = _has_words_of(source, source_text) and _has_words_of(decoder_output, target_text)
+        source = _tokens(tokenizer, ids.source[row], ranks["source"], "source")
+        read = _tokens(tokenizer, ids.read[row], ranks["target"])
+        output = _tokens(tokenizer, ids.predicted[row], ranks["target"])
+        sides = {"source": len(source), "decoder": len(read), "decoder_input": len(read)}
+        shapes = {
+            kind: (sides[rows], sides[columns])
+            for kind, (rows, columns) in KINDS.items()
+            if kind in weights
+        }
+        fits = _has_words_of(source, source_text) and _has_words_of(output, target_text)
         entries.append(
             make_entry(
-                step,
-                source_text,
-                target_text,
-                source,
-                decoder_input,
-                decoder_output,
+                *(step, source_text, target_text, source, read, output),
                 {
-                    kind: [layer[row, :, : shape[0], : shape[1]] for layer in arrays[kind]]
-                    for kind, shape in shapes.items()
-                    if kind in arrays
+                    kind: [layer[row, :, :t, :s] for layer in weights[kind]]
+                    for kind, (t, s) in shapes.items()
                 },
                 target=target,
-                alignment=links if fits else None,
+                alignment=alignments[row] if alignments is not None and fits else None,
                 predictions=thoughts[row],
                 alternatives=None if alternatives is None else _described(alternatives[row]),
                 value_norms={
@@ -137,6 +124,29 @@ def attention_entries(
             )
         )
     return entries
+
+
+def _inside(
+    model: Any, tokenizer: Any, ids: _Ids, predicted: int | None
+) -> tuple[dict[str, list[np.ndarray]], dict[str, list[np.ndarray]], list[Any]]:
+    """Return weights and norms by kind, for each layer of all pairs, and for each pair the thoughts or None.
+
+    The first `predicted` pairs have norms and thoughts, if the model gives them.
+    """
+    padded = [_padded(rows, tokenizer.pad_token_id) for rows in (ids.source, ids.read)]
+    thoughts: list[Any] = [None] * len(ids.source)
+    norms: Any = {}
+    if hasattr(model, "attention_details"):
+        scores, norms, logits = model.attention_details(*padded, rows=predicted)
+        if len(logits):
+            thoughts[: len(logits)] = predictions(logits, ids.predicted[: len(logits)], tokenizer)
+    else:
+        scores = model.attention_scores(*padded)
+    weights, norms = (
+        {kind: [_array(layer) for layer in layers] for kind, layers in found.items()}
+        for found in (scores, norms)
+    )
+    return weights, norms, thoughts
 
 
 def _check_beside(pairs: Sequence[Any], named: Mapping[str, Any]) -> None:
@@ -239,10 +249,17 @@ def check_ranks(token_ranks: Any, tokenizer: Any) -> dict[str, Any]:
     return dict(sides)
 
 
+class _Ids(NamedTuple):
+    """What the encoder reads, what the decoder reads, and what the decoder predicts, for each pair."""
+
+    source: list[list[int]]
+    read: list[list[int]]
+    predicted: list[list[int]]
+
+
 def _ids(
     tokenizer: Any, pairs: Sequence[tuple[str, str]], target_ids: Sequence[Sequence[int]] | None
-) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
-    """Return what the encoder reads, what the decoder reads, and what the decoder predicts."""
+) -> _Ids:
     texts = [source for source, _ in pairs]
     end = end_of(tokenizer, "source")
     sources = [[*ids, *end] for ids in encode_side(tokenizer, texts, "source")]
@@ -250,11 +267,7 @@ def _ids(
         target_ids = encode_side(tokenizer, [text for _, text in pairs], "target")
     predicted = [[*map(int, ids), tokenizer.end_token_id] for ids in target_ids]
     read = [[tokenizer.start_token_id, *ids[:-1]] for ids in predicted]
-    return sources, read, predicted
-
-
-def _shapes(source: int, target: int) -> dict[str, tuple[int, int]]:
-    return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+    return _Ids(sources, read, predicted)
 
 
 def _padded(rows: Sequence[Sequence[int]], pad_token_id: int) -> np.ndarray:

@@ -20,7 +20,7 @@ def logged_heads(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """
     found: list[tuple[int, Path, int]] = []  # steps and places only: a log may have many megabytes
     try:
-        for file in _event_files(folder):
+        for file in sorted(Path(folder).glob("events.out.tfevents.*")):
             for position, event, _ in _unchecked_events(file):
                 if event.session_log.status == event.session_log.START:
                     found = [one for one in found if one[0] < event.step]
@@ -33,10 +33,6 @@ def logged_heads(folder: str | os.PathLike[str]) -> dict[str, Any]:
     except (ImportError, RecordError):
         pass
     return {}
-
-
-def _event_files(folder: str | os.PathLike[str]) -> list[Path]:
-    return sorted(Path(folder).glob("events.out.tfevents.*"))
 
 
 def _unchecked_events(

@@ -1,6 +1,6 @@
 // Two columns of words with lines between them.
 
-import { el, rovingFocus, tokenText } from "./dom.js";
+import { el, tokenText, wordChoice } from "./dom.js";
 
 const LARGEST_CANVAS = 16000;
 
@@ -20,22 +20,12 @@ export function createColumns({ onWord, onHover }) {
   const marked = { query: null, chosen: null };
 
   for (const list of Object.values(sides)) {
-    rovingFocus(list, "li");
     const show = (event) => hover(event.target.closest("li")?.dataset.word ?? "");
     list.addEventListener("mouseover", show);
     list.addEventListener("focusin", show);
     list.addEventListener("mouseleave", () => hover(""));
     list.addEventListener("focusout", () => hover(""));
-    const choose = (event) => {
-      const word = event.target.closest("li")?.dataset.word;
-      if (word) onWord(word === view.word ? "" : word);
-    };
-    list.addEventListener("click", choose);
-    list.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" && event.key !== " ") return;
-      event.preventDefault();
-      choose(event);
-    });
+    wordChoice(list, (word) => onWord(word === view.word ? "" : word));
   }
 
   function hover(word) {

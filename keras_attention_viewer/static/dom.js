@@ -87,6 +87,21 @@ export function rovingFocus(root, selector, columns = () => 1) {
   });
 }
 
+/** Makes a list of words one stop of the tab key; `choose(word)`: one was clicked, or chosen by a key. */
+export function wordChoice(list, choose) {
+  rovingFocus(list, "li");
+  const chosen = (event) => {
+    const word = event.target.closest("li")?.dataset.word;
+    if (word) choose(word);
+  };
+  list.addEventListener("click", chosen);
+  list.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    chosen(event);
+  });
+}
+
 /** Hands a file to the user. */
 export function download(name, blob) {
   const link = el("a", { href: URL.createObjectURL(blob), download: name });

@@ -2,19 +2,21 @@
 
 import { weightColor } from "./colors.js";
 import { el } from "./dom.js";
+import { isAligned } from "./state.js";
 import { TERMS, term } from "./terms.js";
 
 const KIND_TERMS = { encoder: "encoder's self-attention", decoder: "decoder's self-attention", cross: "cross-attention" };
 
 /** The sentence about a model's picture, as parts: texts, and [text, explanation] pairs. */
-export function sentenceOf({ state, kind, layer, heads, panes, against }) {
+export function sentenceOf(model) {
+  const { state, kind, layer, heads, panes, against } = model;
   const one = heads.length === 1;
   const numbers = heads.map((head) => head + 1);
   const named = one ? ` ${numbers[0]}` : heads.length === kind.heads ? "" : `s ${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}`;
   const start = [["Layer", TERMS.layer], ` ${layer + 1}, `, ...(named || one ? [] : [`all ${kind.heads} `]),
     [named || one ? "head" : "heads", TERMS.head], `${named} of the `, [KIND_TERMS[kind.name], TERMS[kind.name]], ": "];
   const measure = state.contribution ? ["contribution", TERMS.contribution] : ["weight", TERMS.weight];
-  if (state.view === "alignment" && kind.name === "cross") {
+  if (isAligned(model)) {
     const reads = state.contribution ? "contributes most to it" : "is read most for it";
     return [...start, `each line goes from a word of the translation to the source word that ${reads} (`, measure, ")."];
   }
@@ -38,10 +40,10 @@ export function createExplanation() {
   const root = el("div", { class: "explanation" }, sentence, legend);
 
   function update(model) {
-    const { state, heads, panes, kind, against } = model;
+    const { state, heads, panes, against } = model;
     sentence.replaceChildren(...sentenceOf(model).map((part) => (typeof part === "string" ? part : term(...part))));
     const { picture } = panes[0];
-    legend.hidden = state.view === "alignment" && kind.name === "cross";
+    legend.hidden = isAligned(model);
     const several = heads.length > 1 && state.view !== "matrix" && !picture.signed;
     const more = several ? "currentColor" : weightColor(picture, heads.length > 1 ? -1 : heads[0], 1);
     const less = picture.signed ? `${weightColor(picture, -1, -1)}, transparent` : "transparent";

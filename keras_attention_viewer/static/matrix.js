@@ -1,7 +1,7 @@
 // One map as a matrix: words at its edges, a cell a weight, values where they fit.
 
 import { inkOn, paintMap, weightColor } from "./colors.js";
-import { el, rovingFocus, tokenText } from "./dom.js";
+import { el, tokenText, wordChoice } from "./dom.js";
 import { poolMap, weightText } from "./weights.js";
 
 const SMALLEST_CELL = 12;
@@ -24,17 +24,7 @@ export function createMatrix({ onWord, onHover }) {
   let view = null;
 
   for (const list of [rows, columns]) {
-    rovingFocus(list, "li");
-    const choose = (event) => {
-      const word = event.target.closest("li")?.dataset.word;
-      if (word) onWord(word === view.word ? "" : word);
-    };
-    list.addEventListener("click", choose);
-    list.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" && event.key !== " ") return;
-      event.preventDefault();
-      choose(event);
-    });
+    wordChoice(list, (word) => onWord(word === view.word ? "" : word));
     list.addEventListener("focusin", (event) => onHover(event.target.dataset.word ?? "", ""));
     list.addEventListener("focusout", () => onHover("", ""));
   }

@@ -1,6 +1,7 @@
 // Finds words and leaves out what is too much: a search, a window on a long text, a threshold for lines.
 
 import { el, fillSelect, selectField } from "./dom.js";
+import { isAligned } from "./state.js";
 import { groupTokens, shownGroups, tokenLists } from "./weights.js";
 import { placeInWindow, windowBounds, windowCount } from "./windows.js";
 
@@ -49,22 +50,18 @@ export function createSieve({ set, onFound }) {
     count.textContent = !input.value.trim() ? "" : found.length ? `${at + 1} of ${found.length}` : "not found";
     if (at < 0) return;
     const { side, index } = found[at];
-    const inside = isAligned() ? { index } : placeInWindow(whole, side, index, model.state.window);
+    const inside = isAligned(model) ? { index } : placeInWindow(whole, side, index, model.state.window);
     const word = side[0] + inside.index;
     onFound({ word, ...("window" in inside ? { window: inside.window } : {}) }, word);
-  }
-
-  function isAligned() {
-    return model.state.view === "alignment" && model.kind.name === "cross";
   }
 
   function update(next) {
     model = next;
     const { header, kind, state, picture, heads } = model;
     const lists = tokenLists(header, kind, state.read);
-    whole = isAligned() ? { rows: groupTokens(lists.rows, true), columns: groupTokens(lists.columns, true) }
+    whole = isAligned(model) ? { rows: groupTokens(lists.rows, true), columns: groupTokens(lists.columns, true) }
       : shownGroups(lists, state);
-    const windows = isAligned() ? 0 : windowCount(whole);
+    const windows = isAligned(model) ? 0 : windowCount(whole);
     part.root.hidden = !windows;
     const side = whole.rows.length >= whole.columns.length ? "row" : "column";
     const name = (number) => windowBounds(whole, number)[side];

@@ -37,6 +37,11 @@ const FIELDS = {
   whole: [false, flag], // a matrix is made as small as the room for it
   turned: [false, flag], // exported pictures: words upright, as in the paper
 };
+/** Whether a model's picture has the links of an alignment, which only cross-attention has. */
+export function isAligned({ state, kind }) {
+  return state.view === "alignment" && kind.name === "cross";
+}
+
 /** A word's number means something else after one of these changes. */
 const MOVES_WORDS = ["run", "tag", "kind", "words", "content", "window"];
 

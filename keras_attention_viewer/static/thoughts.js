@@ -2,6 +2,7 @@
 
 import { el, tokenText } from "./dom.js";
 import { readWord } from "./lines.js";
+import { isAligned } from "./state.js";
 import { groupTokens, tokenLists } from "./weights.js";
 
 /** A word below this probability is unsure: the model would rather have said something else, or anything else. */
@@ -36,9 +37,9 @@ export function markUnsure(pane, model, { rows }) {
 }
 
 /** The rows of the picture in front; that of an alignment has whole words. */
-function shownRows({ header, kind, state, picture }) {
-  const isAligned = state.view === "alignment" && kind.name === "cross";
-  return isAligned ? groupTokens(tokenLists(header, kind, state.read).rows, true) : picture.rows;
+function shownRows(model) {
+  const { header, kind, state, picture } = model;
+  return isAligned(model) ? groupTokens(tokenLists(header, kind, state.read).rows, true) : picture.rows;
 }
 
 /** The place of the group that has a token; -1 if none has. */

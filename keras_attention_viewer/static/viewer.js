@@ -21,7 +21,7 @@ import { createReadings } from "./readings.js";
 import { createScatter } from "./scatter.js";
 import { createSieve } from "./sieve.js";
 import { createSlider } from "./slider.js";
-import { createStore, flatState } from "./state.js";
+import { createStore, flatState, isAligned } from "./state.js";
 import { explainOnDemand } from "./terms.js";
 import { createThoughts, markUnsure } from "./thoughts.js";
 import { createTour } from "./tour.js";
@@ -195,7 +195,7 @@ class Viewer {
   async drawPanes() {
     const { model, parts } = this;
     const { state } = model;
-    const aligned = state.view === "alignment" && model.kind.name === "cross";
+    const aligned = isAligned(model);
     parts.alignment.root.hidden = !aligned;
     parts.compare.root.hidden = aligned;
     if (aligned) return this.drawAlignment();

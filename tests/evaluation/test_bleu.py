@@ -183,7 +183,7 @@ def bootstrapped(hypotheses, references):
 @pytest.mark.parametrize(
     "score", [corpus_bleu, corpus_chrf, corpus_ter, tokenized_bleu, corpus_scores, bootstrapped]
 )
-@pytest.mark.parametrize("kind", [iter, np.array, tuple, lambda lines: np.array(lines, object)])
+@pytest.mark.parametrize("kind", [iter, np.array])
 def test_whatever_holds_lines_is_scored_as_a_list_is(score, kind):
     assert score(kind(HYPOTHESES), kind(REFERENCES)) == score(HYPOTHESES, REFERENCES)
 
@@ -204,19 +204,24 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("changed", ["hypotheses", "references"])
+@pytest.mark.parametrize("changed", [0, 1], ids=["hypotheses", "references"])
 @pytest.mark.parametrize(
     "score", [corpus_bleu, corpus_chrf, corpus_ter, tokenized_bleu, corpus_scores, bootstrapped]
 )
-def test_both_sides_are_compared_in_one_form(score, form, changed):
-    """What nobody sees is no error. Each side alone is in another form."""
-    hypotheses = ["Dreißig Männer und Kinder über dem Fluß", "ein Mädchen träumt und schläft nun"]
-    references = ["Dreißig Männer und Kinder über dem See", "ein Mädchen träumt und schläft ein"]
-    other = {"hypotheses": hypotheses, "references": references}
-    other[changed] = list(map(FORMS[form], other[changed]))
-    assert other[changed] != (references if changed == "references" else hypotheses)
-    assert score(*other.values()) == score(hypotheses, references)
+def test_both_sides_are_compared_in_one_form(score, changed):
+    """What nobody sees is no error. Each side alone is in another form, each line in two at once."""
+    sides = [
+        ["Dreißig Männer und Kinder über dem Fluß", "ein Mädchen träumt und schläft nun"],
+        ["Dreißig Männer und Kinder über dem See", "ein Mädchen träumt und schläft ein"],
+    ]
+    first, second = sides[changed]
+    other = [*sides]
+    other[changed] = [
+        FORMS["byte order mark"](FORMS["nfd"](first)),
+        FORMS["direction"](FORMS["soft hyphens"](second)),
+    ]
+    assert not {*other[changed]} & {*sides[changed]}
+    assert score(*other) == score(*sides)
 
 
 @pytest.mark.parametrize("form", ["nfc", *FORMS])

@@ -7,7 +7,6 @@ from keras import ops
 from keras_attention.evaluation import cost
 from keras_attention.evaluation.cost import (
     ModelSizes,
-    flops_utilization,
     matmul_peak,
     paper_training_cost,
     self_attention_pairs,
@@ -18,7 +17,7 @@ from keras_attention.evaluation.memory import training_memory
 from keras_attention.models import PRESETS, Transformer
 from keras_attention.ops.windowed_attention import windowed_attention
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 SIZES = {
     "vocabulary_size": 211,
@@ -57,31 +56,40 @@ def flops_of_kernels(model, source, target):
     return total + per_pair * pairs
 
 
-def test_flops_equal_a_sum_over_the_kernels():
-    model = Transformer(**SIZES)
-    assert sum("cross" in v.path for v in model.trainable_variables) >= 8
-    expected = flops_of_kernels(model, S, T)
-    assert transformer_flops(model, S, T) == expected
-    assert transformer_flops(SIZES, S, T) == expected
-    assert training_flops(model, [(B, S, T), (2, 3, 5)]) == 3 * (
-        B * expected + 2 * flops_of_kernels(model, 3, 5)
-    )
-
-
-OTHERS = [
+# Without branches, learned positions and other widths of heads, which `flops_of_kernels` does not know.
+COUNTED = [
+    {},
     {"num_layers": (3, 1)},
     {"num_layers": [1, 2], "decoder_cell": "ssru", "attention_window": 3},
     {"target_vocabulary_size": 97, "use_logits_bias": True, "final_normalization": True},
     {"target_vocabulary_size": 97, "tie_weights": False, "decoder_cell": "ssru"},
-    {"branch_feed_forward": "split", "decoder_cell": "ssru", "num_layers": (1, 3)},
 ]
 
 
-@pytest.mark.parametrize("changes", OTHERS[:4], ids=str)
-def test_flops_of_what_published_models_have(changes):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *COUNTED,
+        {"use_attention_bias": True},
+        {"normalize_first": True},
+        {"tie_weights": False},
+        {"position_layout": "learned", "max_length": 17},
+        {"key_dim": None, "value_dim": None},
+        {"branch_feed_forward": "shared", "branched_decoder": "self"},
+        {"branch_feed_forward": "split", "attention_window": 3},
+        {"branch_feed_forward": "split", "decoder_cell": "ssru", "num_layers": (1, 3)},
+    ],
+    ids=str,
+)
+def test_parameters_and_flops_equal_sums_over_the_model(changes):
     arguments = {**SIZES, **changes}
-    expected = flops_of_kernels(Transformer(**arguments), S, T)
-    assert transformer_flops(arguments, S, T) == expected
+    model = Transformer(**arguments)
+    assert ModelSizes.of(arguments).parameters == model.count_params()
+    assert ModelSizes.of(model) == ModelSizes.of(arguments)
+    if changes in COUNTED:
+        expected, other = flops_of_kernels(model, S, T), flops_of_kernels(model, 3, 5)
+        assert transformer_flops(model, S, T) == transformer_flops(arguments, S, T) == expected
+        assert training_flops(model, [(B, S, T), (2, 3, 5)]) == 3 * (B * expected + 2 * other)
 
 
 def test_memory_of_each_stack_and_of_a_cell():
@@ -129,28 +137,6 @@ def test_pairs_of_self_attention_are_those_that_are_computed(window, causal):
     assert [self_attention_pairs(length, window, causal) for length in lengths] == found
     of_rows = self_attention_pairs(np.array(lengths), window, causal)
     assert of_rows.tolist() == found
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"use_attention_bias": True},
-        {"normalize_first": True},
-        {"tie_weights": False},
-        {"position_layout": "learned", "max_length": 17},
-        {"key_dim": None, "value_dim": None},
-        {"branch_feed_forward": "shared", "branched_decoder": "self"},
-        {"branch_feed_forward": "split", "attention_window": 3},
-        *OTHERS,
-    ],
-    ids=str,
-)
-def test_parameters_equal_the_models(changes):
-    arguments = {**SIZES, **changes}
-    model = Transformer(**arguments)
-    assert ModelSizes.of(arguments).parameters == model.count_params()
-    assert ModelSizes.of(model) == ModelSizes.of(arguments)
 
 
 @pytest.mark.parametrize(
@@ -212,13 +198,8 @@ def test_peak_takes_the_best_rate(monkeypatch):
     assert matmul_peak(seconds=2.0) == pytest.approx(3e9)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_peak_of_this_machine(dtype):
-    assert 1e6 < matmul_peak(dtype, seconds=0.02) < 1e17
-
-
-def test_share_of_the_peak():
-    assert flops_utilization(6e9, seconds=3.0, peak=8e9) == pytest.approx(0.25)
+def test_peak_of_this_machine():
+    assert 1e6 < matmul_peak("mixed_bfloat16", seconds=0.02) < 1e17
 
 
 def test_a_size_that_is_missing_is_named():

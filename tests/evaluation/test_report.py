@@ -15,18 +15,12 @@ from keras_attention.evaluation.report import (
     report_text,
     write_report,
 )
+from tests.evaluation.test_comparison import REFERENCES as LINES
 
 pytestmark = pytest.mark.backends("tensorflow")
 
 SOURCES = [f"sentence {i}" for i in range(6)]
-REFERENCES = [
-    "Der Hund läuft schnell durch den Park.",
-    "Eine Frau liest die E-Mail am Fenster.",
-    "Drei Kinder spielen heute im Garten.",
-    "Ein Mann fährt mit dem Rad nach Hause.",
-    "Die Katze schläft auf dem alten Sofa.",
-    "Viele Leute warten vor dem Bahnhof.",
-]
+REFERENCES = LINES[:6]
 CONFIG = {"preset": "toy", "train_fingerprint": "abc"}
 
 

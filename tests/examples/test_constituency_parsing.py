@@ -9,7 +9,7 @@ import pytest
 from constituency_parsing import difference, train_and_parse
 from nltk import Tree
 from parsing.baselines import WordTags
-from parsing.parser import Parse, Parser, TreeText
+from parsing.parser import NUM_SPECIAL, Parse, Parser, TreeText
 from parsing.run import ParserRun
 
 from keras_attention.data.tokenizer import Tokenizer
@@ -19,7 +19,7 @@ from keras_attention.evaluation.bracketing import bracketing_counts
 from keras_attention.models import Transformer
 from keras_attention.recipes.config import TranslationConfig
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 WORDS = {
     "DT": ["the", "a"],
     "NN": ["dog", "cat", "house", "dogcatcher"],
@@ -31,7 +31,7 @@ CONFIG = TranslationConfig(
     preset="tiny",
     model_arguments={"num_layers": 1, "hidden_dim": 64, "intermediate_dim": 128, "dropout": 0.0,
                      "normalize_first": True},
-    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=300, warmup_steps=40,
+    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=500, warmup_steps=40,
     peak_learning_rate=0.005, averaged_checkpoints=1, bleu_every=10**9, beam_size=2,
     length_penalty=0.3, attention_log=False,
 )  # fmt: skip
@@ -99,23 +99,29 @@ def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeyp
     assert more["systems"]["pcfg"]["f1"] > 60
 
 
-@pytest.mark.parametrize("leaves", ["XX", "words"])
-def test_an_untrained_parser_still_writes_trees(bank, leaves):
-    """Most pieces are not in so small a vocabulary."""
+def untrained(bank, leaves, size, folder):
+    """The text of trees, and parsers that learned nothing: constrained, and not."""
     text = TreeText.train(bank.corpus(leaves), 400, WordTags(bank.train), leaves)
-    corpus_file = bank.train._files[0].with_name("vocabulary.txt")
-    cut = text.corpus(bank.corpus(leaves), corpus_file, 20)
+    cut = text.corpus(bank.corpus(leaves), folder / "vocabulary.txt", size)
     tokenizer = Tokenizer.from_vocabulary(cut.vocabulary)
-    assert tokenizer.vocabulary_size == 20
     model = Transformer(
         tokenizer.vocabulary_size, num_layers=1, hidden_dim=16, intermediate_dim=24, num_heads=2
     )
+    options = {"beam_size": 2, "max_extra_length": 9}
+    return text, {
+        constrained: Parser(model, tokenizer, text, constrained=constrained, **options)
+        for constrained in (True, False)
+    }
+
+
+@pytest.mark.parametrize("leaves", ["XX", "words"])
+def test_an_untrained_parser_still_writes_trees(bank, leaves, tmp_path):
+    """Most pieces are not in so small a vocabulary."""
+    _, parsers = untrained(bank, leaves, 20, tmp_path)
+    assert len((tmp_path / "vocabulary.txt").read_text().split()) == 20 - NUM_SPECIAL
     golds = list(bank.test)[:3]
     sentences = [gold.leaves() for gold in golds]
-    for constrained in (True, False):
-        parser = Parser(
-            model, tokenizer, text, beam_size=2, max_extra_length=9, constrained=constrained
-        )
+    for constrained, parser in parsers.items():
         again = pickle.loads(pickle.dumps(parser))
         assert again(sentences) == parser(sentences)
         for words, gold, parse in zip(sentences, golds, parser(sentences), strict=True):
@@ -181,18 +187,11 @@ def test_the_words_of_a_tree_are_those_of_the_sentence(bank, tmp_path):
 @pytest.mark.parametrize("leaves", ["tags", "words"])
 def test_any_word_is_parsed_written_and_read(bank, leaves, tmp_path):
     """The model sees brackets by the names that they have in treebanks; the tree has the words as given."""
-    text = TreeText.train(bank.corpus(leaves), 400, WordTags(bank.train), leaves)
+    text, parsers = untrained(bank, leaves, 60, tmp_path)
     words = ["t(est)", "(", "the", "-LRB-", ")S", "New York", "1/2", "\\"]
     assert text.cut(["("]) == text.cut(["-LRB-"]) != text.cut([")"])
     assert not set(text.cut(words)) & set("()")
-    cut = text.corpus(bank.corpus(leaves), tmp_path / "vocabulary.txt", 60)
-    tokenizer = Tokenizer.from_vocabulary(cut.vocabulary)
-    size = tokenizer.vocabulary_size
-    model = Transformer(size, num_layers=1, hidden_dim=16, intermediate_dim=24, num_heads=2)
-    for constrained in (True, False):
-        parser = Parser(
-            model, tokenizer, text, beam_size=2, max_extra_length=9, constrained=constrained
-        )
+    for constrained, parser in parsers.items():
         [parse] = parser([words])
         assert parse.tree.leaves() == words
         assert parse.is_well_formed or not constrained

@@ -3,7 +3,7 @@
 import pytest
 from table2_training_cost import cost_table, main, paper_costs, parser
 
-from keras_attention.evaluation.cost import flops_by_part, transformer_flops
+from keras_attention.evaluation.cost import transformer_flops
 from keras_attention.models import PRESETS
 from keras_attention.utils.files import write_json
 
@@ -19,12 +19,6 @@ def test_the_papers_column_comes_out():
     for cost in costs.values():
         assert f"{cost['formula']:.1e}" == f"{cost['printed']:.1e}"
         assert sum(cost["parts"].values()) == cost["counted"] < cost["formula"]
-
-
-def test_the_parts_are_the_whole():
-    for preset in ("base", "table3_b_key_dim_16"):
-        sizes = {**PRESETS[preset], "vocabulary_size": 901}
-        assert sum(flops_by_part(sizes, 13, 8).values()) == transformer_flops(sizes, 13, 8)
 
 
 def test_the_table_has_both_languages():

@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_attention_viewer import describe_tokens, make_entry
-from keras_attention_viewer.tokens import WORD_START
+from tests.viewer.entries import sentence_entry
 
 SOURCE = ["▁der", "▁Hund", "e", "▁schläft", ".", "</s>"]
 TARGET = ["▁the", "▁dog", "▁sleeps", "</s>"]
@@ -15,17 +14,7 @@ def entry(
     weights, source=SOURCE, target=TARGET, step=0, version="reference", measures=None, **options
 ):
     """An entry; `measures`: what its header says about its heads, by kind."""
-    made = make_entry(
-        step,
-        "".join(source[:-1]).replace(WORD_START, " ").strip(),
-        "".join(target[:-1]).replace(WORD_START, " ").strip(),
-        describe_tokens(source, [len(source) - 1]),
-        describe_tokens(["<s>", *target[:-1]], [0]),
-        describe_tokens(target, [len(target) - 1]),
-        weights,
-        target=version,
-        **options,
-    )
+    made = sentence_entry(weights, source, target, step, **{"target": version, **options})
     if measures is None:
         return made
     return dataclasses.replace(made, header={**made.header, "measures": measures})

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
+
 from tests.viewer.heads import SOURCE
 
 WIDTH = len(SOURCE)
@@ -17,6 +19,11 @@ def texts(locator):
 def cell(page, row, column, columns=WIDTH):
     """The text in a cell of the matrix."""
     return page.locator(".values span").nth(row * columns + column)
+
+
+def values(page):
+    """The numbers in the cells of the matrix, row by row."""
+    return np.array([float(text.replace("−", "-")) for text in texts(page.locator(".values span"))])
 
 
 def _expect():

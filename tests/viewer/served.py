@@ -11,7 +11,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from importlib.metadata import entry_points
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT_TENSORFLOW = """
@@ -21,6 +24,10 @@ from tensorboard.main import run_main
 run_main()
 """
 START_SECONDS = 120
+NEEDS_PLUGIN = pytest.mark.skipif(
+    "attention" not in entry_points(group="tensorboard_plugins").names,
+    reason="the entry point is not installed: pip install -e .",
+)
 
 
 class Server:
@@ -53,6 +60,20 @@ class Server:
         status, content = self.get(f"data/plugin/attention/{route}", **query)
         return status, content if route == "weights" and status == 200 else json.loads(content)
 
+    def runs(self):
+        """The runs in the plugin's index, by name."""
+        status, index = self.attention("index")
+        assert status == 200, index
+        return {run["name"]: run for run in index["runs"]}
+
+
+def until(is_true, seconds=60):
+    """Waits for what a program does in its own time."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
 
 @contextlib.contextmanager
 def tensorboard(folder, *arguments, environment=(), tensorflow=False):
@@ -80,11 +101,12 @@ def tensorboard(folder, *arguments, environment=(), tensorflow=False):
 
 
 def _address(process, log):
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        match = re.search(r"at (http://\S+)", log.read_text())
-        if match:
-            return match[1]
+    found = []
+
+    def is_told():
         assert process.poll() is None, log.read_text()
-        time.sleep(0.1)
-    raise AssertionError(f"TensorBoard does not start: {log.read_text()}")
+        found.extend(re.findall(r"at (http://\S+)", log.read_text()))
+        return found
+
+    until(is_told, START_SECONDS)
+    return found[0]

@@ -43,7 +43,7 @@ def heights(page, place):
     return [(23 - float(point.split(",")[1])) / 20 for point in points]
 
 
-def test_a_measure_of_each_head_over_the_steps(visits):
+def test_a_measure_of_each_head_over_the_steps_and_two_over_the_heads(visits):
     page = visits.show(measured_steps(), "heads=1&layer=1")
     assert page.locator(".head-curve").count() == 0
     page.get_by_label("Over the steps").select_option("entropy")
@@ -58,9 +58,8 @@ def test_a_measure_of_each_head_over_the_steps(visits):
     page.get_by_label("Over the steps").select_option("")
     page.locator(".head-curve").first.wait_for(state="detached")
 
-
-def test_heads_over_two_measures(visits):
-    page = visits.show(measured_steps(), "heads=1&layer=1")
+    page.keyboard.press("]")
+    expect_text(page.locator(".step"), "step 30")
     page.get_by_text("Heads over two measures").click()
     dots = page.locator(".dots button")
     dots.nth(2).wait_for()
@@ -89,7 +88,7 @@ def test_rows_of_all_measured_sentences(visits):
     assert strongest.nth(2).get_attribute("data-sentence") == "0"
     assert page.locator(".examples ol[data-group=random] li").count() == 3
     page.get_by_role("button", name="read", exact=True).click()
-    expect_text(strongest.nth(0).locator("b"), "<s>")
+    expect_text(strongest.nth(0).locator("b"), "<start>")
     page.keyboard.press("a")
     page.locator(".examples").wait_for(state="hidden")  # they are of one head
 

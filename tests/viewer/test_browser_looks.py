@@ -186,9 +186,6 @@ def test_everything_can_be_read_on_its_colour(visits, scheme, paper):
     made = entry(self_attention(*[np.tile(LEVELS, (21, 1))] * HEADS), source=words)
     options = {"color_scheme": scheme, "viewport": {"width": 2560, "height": 1400}}
     page = visits.show([made], "view=matrix&heads=1&layer=1&word=r1", **options)
-    ink = page.locator(".columns li, .matrix-rows li").first.evaluate(
-        "node => getComputedStyle(node).color"
-    )
     for head in range(HEADS):
         page.get_by_role("button", name=f"Head {head + 1}", exact=True).click()
         expect_text(page.locator(".picture .title"), f"Encoder · layer 1 · head {head + 1}")

@@ -6,7 +6,7 @@ import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator
 from keras_attention.visualization import save_attention
-from tests.viewer.looks import expect_text, texts
+from tests.viewer.looks import expect_text, values
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -33,6 +33,5 @@ def test_the_page_shows_what_the_layers_computed(visits, tmp_path):
         page.get_by_role("button", name="Head 3", exact=True).click()
         expect_text(page.locator(".picture .title"), f"{kind.capitalize()} · layer 2 · head 3")
         expected = keras.ops.convert_to_numpy(scores[kind][1])[0, 2]
-        shown = np.array([float(text) for text in texts(page.locator(".values span"))])
-        np.testing.assert_allclose(shown.reshape(expected.shape), expected, atol=0.00501)
+        np.testing.assert_allclose(values(page), expected.ravel(), atol=0.00501)
         assert expected.max() > 2 * expected.mean()  # not all the same

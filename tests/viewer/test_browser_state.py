@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_attention_viewer import measured, show
+from keras_attention_viewer.page import page as document
 from tests.viewer.heads import SOURCE, TARGET, entry, pointing
 from tests.viewer.looks import cell, expect_pressed, expect_text, saved_svg, svg_lines, texts
 
@@ -99,6 +100,11 @@ def test_everything_by_keyboard(visits):
     page.keyboard.press("Escape")
     page.locator("table.readings").wait_for(state="hidden")
 
+    # Many keyboards have brackets only with Option, or with AltGr.
+    for key, step in (("Alt+[", 0), ("Control+Alt+]", 10), ("Control+[", 10)):
+        page.keyboard.press(key)
+        expect_text(page.locator(".step"), f"step {step}")
+
 
 def test_a_word_that_is_hovered_or_chosen_from_either_side(visits):
     page = visits.show(two_layers(), "heads=1&layer=1")
@@ -154,34 +160,22 @@ def test_in_a_notebook_the_frame_has_no_address(visits, tmp_path):
     assert not frame.get_by_role("button", name="Copy link").is_visible()
 
 
-def test_brackets_that_need_option_or_altgr(visits):
-    page = visits.show(two_layers())
-    page.keyboard.press("Alt+[")
-    expect_text(page.locator(".step"), "step 0")
-    page.keyboard.press("Control+Alt+]")
-    expect_text(page.locator(".step"), "step 10")
-    page.keyboard.press("Control+[")
-    expect_text(page.locator(".step"), "step 10")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_themes(visits, scheme):
-    page = visits.show(two_layers(), color_scheme=scheme)
-    paper, ink = page.locator(".attention-viewer").evaluate(
-        "node => [getComputedStyle(node).backgroundColor, getComputedStyle(node).color]"
-    )
-    brightness = [sum(map(int, color[4:-1].split(","))) for color in (paper, ink)]
-    assert (brightness[0] > 600 > 200 > brightness[1]) == (scheme == "light")
-    assert (brightness[0] < 200 < 600 < brightness[1]) == (scheme == "dark")
-    other = "dark" if scheme == "light" else "light"
-    page.emulate_media(color_scheme=other)
-    page.locator(f".attention-viewer[data-theme={other}]").wait_for()
+def test_themes(visits):
+    page = visits.show(two_layers(), color_scheme="dark")
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        paper, ink = page.locator(f".attention-viewer[data-theme={scheme}]").evaluate(
+            "node => [getComputedStyle(node).backgroundColor, getComputedStyle(node).color]"
+        )
+        brightness = [sum(map(int, color[4:-1].split(","))) for color in (paper, ink)]
+        assert (brightness[0] > 600 > 200 > brightness[1]) == (scheme == "light")
+        assert (brightness[0] < 200 < 600 < brightness[1]) == (scheme == "dark")
 
 
 def aligned(steps=(0, 10)):
     """Head 2 of layer 1 reads, for the word read, what the true alignment says; at step 0 it does not."""
     gold = [(0, 0), (1, 1), (2, 2)]  # der - the, Hunde - dog, schläft - sleeps
-    right = pointing((5, 0, 1, 3), S, 0.9)  # rows: <s> the dog sleeps
+    right = pointing((5, 0, 1, 3), S, 0.9)  # rows: <start> the dog sleeps
     wrong = pointing((5, 4, 5, 4), S, 0.9)
     wrong[:, 0] += 0.01
     wrong /= wrong.sum(axis=1, keepdims=True)
@@ -203,7 +197,7 @@ def test_the_alignment_head_is_marked_and_its_links_are_drawn(visits):
     expect_text(page.locator(".error-rate"), "AER of this sentence: 0.00")
     expect_pressed(page.get_by_role("button", name="read", exact=True))
     rows = page.locator(".columns .tokens").first.locator("li")
-    assert texts(rows) == ["<s>", "the", "dog", "sleeps"]
+    assert texts(rows) == ["<start>", "the", "dog", "sleeps"]
     expect_text(page.locator(".alignment-notes h3"), "AER of all measured sentences, by head")
     assert not page.locator(".verdict").is_visible()
     first = page.locator(".alignment-notes .changes button").first
@@ -245,8 +239,7 @@ def test_a_page_without_steps_has_no_timeline(visits):
 
 
 def test_runs_that_cannot_be_read_are_named_and_the_others_work(visits, tmp_path):
-    page = visits.show(two_layers())
-    html = (tmp_path / "0.html").read_text("utf-8")
+    html = document(two_layers())
     sound = '"problems": []'
     assert html.count(sound) == 1
     broken = '{"name": "old", "sentences": [], "scalars": {}, "problems": ["It has version 0."]}, '
@@ -265,8 +258,7 @@ def test_runs_that_cannot_be_read_are_named_and_the_others_work(visits, tmp_path
 
 
 def test_a_damaged_step_is_named_and_the_others_work(visits, tmp_path):
-    visits.show(two_layers())
-    html = (tmp_path / "0.html").read_text("utf-8")
+    html = document(two_layers())
     start = html.index('"10": ["') + len('"10": ["')
     (tmp_path / "damaged.html").write_text(html[:start] + "AAAA" + html[start + 4 :], "utf-8")
     page = visits.open(f"file://{tmp_path}/damaged.html#view=matrix&heads=1&layer=1&words=0")
@@ -277,27 +269,26 @@ def test_a_damaged_step_is_named_and_the_others_work(visits, tmp_path):
     expect_text(cell(page, 0, 0), "0.80")
 
 
-def changes_while_crossing(page, tokens, right):
-    """For each of some words: how much the page changes and draws while the mouse goes there.
+# Nodes, attributes and the calls of canvases: the time would tell what else the machine does.
+COUNT_CHANGES = """() => {
+  window.changes = 0;
+  new MutationObserver((records) => {
+    for (const record of records)
+      window.changes += 1 + record.addedNodes.length + record.removedNodes.length;
+  }).observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  const drawing = CanvasRenderingContext2D.prototype;
+  for (const [name, {value}] of Object.entries(Object.getOwnPropertyDescriptors(drawing)))
+    if (typeof value === "function" && name !== "constructor")
+      drawing[name] = function (...given) { window.changes += 1; return value.apply(this, given); };
+}"""
 
-    Counted are nodes, attributes and the calls of canvases: the time would tell what else the machine does.
-    """
-    page.evaluate("""() => {
-      window.changes = 0;
-      new MutationObserver((records) => {
-        for (const record of records)
-          window.changes += 1 + record.addedNodes.length + record.removedNodes.length;
-      }).observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
-      const drawing = CanvasRenderingContext2D.prototype;
-      for (const [name, {value}] of Object.entries(Object.getOwnPropertyDescriptors(drawing)))
-        if (typeof value === "function" && name !== "constructor")
-          drawing[name] = function (...given) { window.changes += 1; return value.apply(this, given); };
-    }""")
+
+def changes_while_crossing(page, tokens, right):
+    """For each of some words: how much the page changes and draws while the mouse goes there."""
     changes = []
     for i in range(0, tokens.count(), 67):
-        page.mouse.move(
-            2, 2
-        )  # a word that scrolls below the mouse is hovered before the count begins
+        # A word that scrolls below the mouse is hovered before the count begins.
+        page.mouse.move(2, 2)
         tokens.nth(i).scroll_into_view_if_needed()
         page.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -313,18 +304,19 @@ def changes_while_crossing(page, tokens, right):
     return changes
 
 
-@pytest.mark.parametrize("view", ["lines", "matrix"])
-def test_the_mouse_crosses_400_words_and_little_is_drawn_anew(visits, view):
+def test_the_mouse_crosses_400_words_and_little_is_drawn_anew(visits):
     rng = np.random.default_rng(26)
     words = [f"▁w{i}" for i in range(399)] + ["</s>"]
     weights = rng.gamma(0.1, size=(8, 400, 400)) + 1e-9
     weights /= weights.sum(axis=-1, keepdims=True)
     made = entry({"encoder": [weights]}, source=words)
-    page = visits.show([made], f"view={view}&heads=1,2,3,4,5,6,7,8&layer=1")
-    lists = {"lines": ".pane .tokens", "matrix": ".matrix-rows"}
-    tokens = page.locator(lists[view]).first.locator("li")
-    expect_text(tokens.last, "</s>")
+    page = visits.show([made], "view=lines&heads=1,2,3,4,5,6,7,8&layer=1")
+    page.evaluate(COUNT_CHANGES)
     # In a matrix the mouse is on the cells beside the words.
-    changes = changes_while_crossing(page, tokens, right=0 if view == "lines" else 150)
-    assert len(changes) == 6
-    assert max(changes) < 10_000  # all eight heads have 1,280,000 weights
+    for key, words, right in (("1", ".pane .tokens", 0), ("2", ".matrix-rows", 150)):
+        page.keyboard.press(key)
+        tokens = page.locator(words).first.locator("li")
+        expect_text(tokens.last, "</s>")
+        changes = changes_while_crossing(page, tokens, right)
+        assert len(changes) == 6
+        assert max(changes) < 10_000  # all eight heads have 1,280,000 weights

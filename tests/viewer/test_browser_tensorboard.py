@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import time
-from importlib.metadata import entry_points
 
 import pytest
 
@@ -11,15 +9,9 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
 from tests.viewer.heads import SOURCE, entry, pointing, self_attention
 from tests.viewer.looks import cell, expect_pressed, expect_text, expect_theme, texts
-from tests.viewer.served import tensorboard
+from tests.viewer.served import NEEDS_PLUGIN, tensorboard, until
 
-pytestmark = [
-    pytest.mark.backends("torch"),
-    pytest.mark.skipif(
-        not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
-        reason="the entry point is not installed: pip install -e .",
-    ),
-]
+pytestmark = [pytest.mark.backends("torch"), NEEDS_PLUGIN]
 S = len(SOURCE)
 # How much the second head reads the right word, by run and step.
 WEIGHTS = {"large": {0: 0.2, 100: 0.55, 200: 0.95}, "small": {0: 0.2, 100: 0.3, 200: 0.45}}
@@ -47,21 +39,16 @@ def address(folder):
     for name, weights in WEIGHTS.items():
         write_run(folder / name, weights)
     with tensorboard(folder, "--reload_interval", "1") as server:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            status, index = server.attention("index")
-            if status == 200 and len(index["runs"]) == 2:
-                break
-            time.sleep(0.2)
+        until(lambda: len(server.runs()) == 2)
         yield server.address
 
 
 @pytest.fixture
-def tab(visits, address):
+def tab(tab_visits, address):
     """Opens the tab with a state in TensorBoard's own address; (the whole page, the tab's frame)."""
 
     def open_tab(state="", dark=False):
-        page = visits.open(f"{address}?darkMode={str(dark).lower()}#attention{state}")
+        page = tab_visits.open(f"{address}?darkMode={str(dark).lower()}#attention{state}")
         frame = page.frame_locator("iframe")
         frame.locator(".picture .title").wait_for()
         return page, frame
@@ -69,28 +56,17 @@ def tab(visits, address):
     return open_tab
 
 
-@pytest.fixture(autouse=True)
-def own_errors_only(visits):
-    """TensorBoard's own pages complain about things that are not ours."""
-    yield
-    visits.errors[:] = [text for text in visits.errors if "attention" in text]
-
-
-def test_the_tab_opens_by_a_click_and_shows_the_newest_step(visits, address):
-    page = visits.open(f"{address}#timeseries")
+def test_the_tab_opens_by_a_click_and_shows_the_newest_step(tab_visits, address):
+    page = tab_visits.open(f"{address}#timeseries")
     page.get_by_role("tab", name=re.compile("attention", re.IGNORECASE)).first.click()
     frame = page.frame_locator("iframe")
     expect_text(frame.locator(".picture .title"), "Encoder · layer 1 · all heads")
     expect_text(frame.locator(".step"), "step 200")
     assert "loss 4.05" in frame.locator(".legend").inner_text()
     assert "BLEU 28.50" in frame.locator(".legend").inner_text()
-
-
-def test_the_first_picture_needs_three_answers(tab, visits):
-    """Whatever else is read comes after it: the thumbnails of all layers."""
-    tab()
+    # The first picture needs three answers; what else is read, for the thumbnails, comes after it.
     data = "/plugin/attention/"
-    asked = [url.split(data)[1].split("?")[0] for url in visits.requests if data in url]
+    asked = [url.split(data)[1].split("?")[0] for url in tab_visits.requests if data in url]
     assert [name for name in asked if "." not in name][:3] == ["index", "header", "weights"]
 
 
@@ -116,7 +92,7 @@ def test_layer_head_word_step_run_and_difference(tab):
     expect_text(cell(frame, 1, 1), "0.45")
 
 
-def test_the_link_is_tensorboards_own_and_survives_another_tab(tab, visits):
+def test_the_link_is_tensorboards_own_and_survives_another_tab(tab, tab_visits):
     page, frame = tab()
     frame.locator(".thumbs button").nth(1).click()
     expect_text(frame.locator(".picture .title"), "Encoder · layer 1 · head 2")
@@ -130,13 +106,13 @@ def test_the_link_is_tensorboards_own_and_survives_another_tab(tab, visits):
     page.wait_for_url("**#scalars*")
     page.get_by_role("tab", name=re.compile("attention", re.IGNORECASE)).first.click()
     expect_text(cell(frame, 1, 1), "0.95")
-    other = visits.open(link).frame_locator("iframe")
+    other = tab_visits.open(link).frame_locator("iframe")
     expect_text(other.locator(".picture .title"), "Encoder · layer 1 · head 2")
     expect_text(cell(other, 1, 1), "0.95")
 
 
-def test_back_returns_within_the_tab(tab):
-    page, frame = tab()
+def test_back_returns_within_the_tab_and_play_pauses_while_another_is_in_front(tab):
+    page, frame = tab("&p.attention.step=0")
     title = frame.locator(".picture .title")
     for head in (1, 2):
         frame.locator(".thumbs button").nth(head - 1).click()
@@ -149,9 +125,6 @@ def test_back_returns_within_the_tab(tab):
         "node => [node.contentDocument.documentElement.lang, node.contentDocument.title]"
     ) == ["en", "Attention"]
 
-
-def test_play_pauses_while_another_tab_is_in_front(tab):
-    page, frame = tab("&p.attention.step=0")
     frame.get_by_role("button", name="Play").click()
     page.get_by_role("tab", name=re.compile("scalars", re.IGNORECASE)).first.click()
     page.wait_for_timeout(1200)  # longer than two steps are shown
@@ -160,16 +133,12 @@ def test_play_pauses_while_another_tab_is_in_front(tab):
     assert frame.locator(".step").text_content() in ("step 0", "step 100")
 
 
-def test_the_theme_is_tensorboards(tab):
+def test_theme_keys_and_svg_in_the_tab(tab):
     page, frame = tab(dark=True)
     viewer = frame.locator(".attention-viewer")
     expect_theme(viewer, "dark")
     page.evaluate("document.body.classList.remove('dark-mode')")
     expect_theme(viewer, "light")
-
-
-def test_keys_and_svg_in_the_tab(tab):
-    page, frame = tab()
     frame.locator(".columns li").first.click()
     page.keyboard.press("h")
     expect_text(frame.locator(".picture .title"), "Encoder · layer 1 · head 1")
@@ -183,21 +152,13 @@ def test_keys_and_svg_in_the_tab(tab):
     assert waiting.value.suggested_filename == "attention_encoder_layer_1_head_1_step_100.svg"
 
 
-def until(page, is_true):
-    """Waits for what TensorBoard and the tab read without being asked."""
-    deadline = time.monotonic() + 60
-    while not is_true() and time.monotonic() < deadline:
-        page.wait_for_timeout(500)
-    assert is_true()
-
-
 def test_new_runs_and_steps_appear_and_what_is_written_again_is_read_again(tab, folder):
     """Last: it adds a run to those of the other tests. Nobody presses reload."""
-    page, frame = tab("&p.attention.words=0")
+    _, frame = tab("&p.attention.words=0")
     runs = frame.get_by_label("Run", exact=True).locator("option")
     assert texts(runs) == ["large", "small"]
     write_run(folder / "new", {0: 0.2, 100: 0.75})
-    until(page, lambda: runs.count() == 3)
+    until(lambda: runs.count() == 3)
     assert texts(runs) == ["large", "new", "small"]
     expect_text(frame.locator(".step"), "step 200")
 
@@ -206,11 +167,11 @@ def test_new_runs_and_steps_appear_and_what_is_written_again_is_read_again(tab, 
     frame.get_by_role("button", name="Matrix").click()
     expect_text(cell(frame, 1, 1), "0.75")
     write_run(folder / "new", {200: 0.85})  # the run goes on
-    until(page, lambda: frame.locator(".step").text_content() == "step 200")
+    until(lambda: frame.locator(".step").text_content() == "step 200")
     expect_text(cell(frame, 1, 1), "0.85")
 
     shutil.rmtree(folder / "new")  # made again in the same folder, with the same steps
     write_run(folder / "new", {0: 0.2, 100: 0.4, 200: 0.35})
-    until(page, lambda: cell(frame, 1, 1).text_content() == "0.35")
+    until(lambda: cell(frame, 1, 1).text_content() == "0.35")
     frame.get_by_role("slider", name="Step").press("ArrowLeft")
     expect_text(cell(frame, 1, 1), "0.40")

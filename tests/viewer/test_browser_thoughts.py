@@ -7,7 +7,7 @@ import pytest
 
 from keras_attention_viewer.contribution import contributions
 from tests.viewer.heads import SOURCE, TARGET, cross, entry, pointing, self_attention
-from tests.viewer.looks import cell, expect_pressed, expect_text, texts
+from tests.viewer.looks import cell, expect_pressed, expect_text, texts, values
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -34,7 +34,7 @@ def thought(step=0, columns=(0, 1, 3, 5), weight=0.5, norms=NORMS, **options):
 
 
 def shown(page):
-    return np.array([float(text) for text in texts(page.locator(".values span"))]).reshape(-1, S)
+    return values(page).reshape(-1, S)
 
 
 def shares(norms=NORMS, columns=(0, 1, 3, 5), weight=0.5):
@@ -110,7 +110,7 @@ def test_probabilities_runners_up_and_unsure_words(visits):
     assert page.locator("b").count() == 0
     # A row may stand for the word that was read: the mark goes along, one row down.
     page.keyboard.press("r")
-    expect_text(page.locator(".columns .tokens").first.locator("li").first, "<s>")
+    expect_text(page.locator(".columns .tokens").first.locator("li").first, "<start>")
     assert texts(page.locator(".columns li.unsure")) == ["▁dog"]
 
 

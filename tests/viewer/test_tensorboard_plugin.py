@@ -3,8 +3,6 @@
 import shutil
 import subprocess
 import sys
-import time
-from importlib.metadata import entry_points
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,20 +13,12 @@ from keras_attention_viewer import Entry
 from keras_attention_viewer.codec import PLUGIN_NAME, encode_header, entry_tag
 from keras_attention_viewer.tensorboard_data import AttentionData
 from tests.viewer.entries import random_entry
-from tests.viewer.served import ROOT, tensorboard
+from tests.viewer.served import NEEDS_PLUGIN, ROOT, tensorboard, until
 
 TAG = entry_tag(0)
 STEPS = [10 * i for i in range(60)]
-# Loading takes a moment; the answer that is waited for must come.
-LOAD_SECONDS = 60
 
-pytestmark = [
-    pytest.mark.backends("torch"),
-    pytest.mark.skipif(
-        not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
-        reason="the entry point is not installed: pip install -e .",
-    ),
-]
+pytestmark = [pytest.mark.backends("torch"), NEEDS_PLUGIN]
 
 
 def entry_at(step, seed=0, **options):
@@ -74,20 +64,10 @@ def write_runs(folder):
 def server(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tensorboard") / "logs"
     write_runs(folder)
-    slow = (
-        request.param == "false"
-    )  # Python's loader, which reads by TensorFlow where that is installed
+    slow = request.param == "false"  # Python's loader, which reads by TensorFlow where there is one
     with tensorboard(folder, "--load_fast", request.param, tensorflow=slow) as running:
-        deadline = time.monotonic() + LOAD_SECONDS
-        while time.monotonic() < deadline and not is_loaded(runs_of(running)):
-            time.sleep(0.2)
+        until(lambda: is_loaded(running.runs()))
         yield running
-
-
-def runs_of(server):
-    status, index = server.attention("index")
-    assert status == 200, index
-    return {run["name"]: run for run in index["runs"]}
 
 
 def is_loaded(runs):
@@ -124,7 +104,7 @@ def assert_equal(entry, expected):
 
 
 def test_all_steps_are_there_and_are_what_was_logged(server):
-    run = runs_of(server)["good"]
+    run = server.runs()["good"]
     reference, output = run["sentences"]
     assert (reference["tag"], output["tag"]) == (TAG, entry_tag(0, "output"))
     assert reference["steps"] == STEPS
@@ -138,7 +118,7 @@ def test_all_steps_are_there_and_are_what_was_logged(server):
 
 
 def test_what_is_wrong_with_a_run_is_said_and_the_rest_goes_on(server):
-    runs = runs_of(server)
+    runs = server.runs()
     said = {name: " ".join(run["problems"]) for name, run in runs.items()}
     assert said["no_attention"] == said["good/validation"] == ""
     assert "version 0; this viewer reads version 1" in said["old"]
@@ -154,7 +134,7 @@ def test_what_is_wrong_with_a_run_is_said_and_the_rest_goes_on(server):
 
 
 def test_a_resumed_run_shows_each_step_once_as_it_was_written_last(server):
-    run = runs_of(server)["resumed"]
+    run = server.runs()["resumed"]
     assert run["sentences"][0]["steps"] == [0, 10, 20, 30, 50]
     assert run["problems"] == []
     for step, seed in ((10, 1), (20, 2), (30, 2)):
@@ -163,55 +143,38 @@ def test_a_resumed_run_shows_each_step_once_as_it_was_written_last(server):
 
 def test_a_resumed_run_that_does_not_say_so_shows_each_step_once(server):
     """TensorBoard's fast loader drops what was written again; the other one keeps both parts."""
-    run = runs_of(server)["unmarked"]
+    run = server.runs()["unmarked"]
     steps = run["sentences"][0]["steps"]
     assert steps in ([0, 10, 30, 50], [0, 10, 20, 30, 40, 50])
     assert any("resumed without marking" in problem for problem in run["problems"]) == (40 in steps)
 
 
 GOOD = {"run": "good", "tag": TAG, "step": 0, "kind": "cross", "layer": 0}
+ABSENT = [
+    *[{"run": run} for run in ("else", "../good", "")],
+    *[{"tag": tag} for tag in ("attention/1/reference", "../../etc/passwd")],
+    *[{"step": step} for step in (5, -10, "1e1", "9" * 30)],
+    *[{"kind": "crossed"}, {"layer": 2}, {"layer": -1}],
+]
+OTHER_FILES = [
+    *["../codec.py", "%2e%2e/codec.py", "..%2f..%2fpyproject.toml", "static/index.js"],
+    *["index.js/../../codec.py", "%2fetc%2fpasswd", "codec.py"],
+]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"run": "else"},
-        {"run": "../good"},
-        {"run": ""},
-        {"tag": "attention/1/reference"},
-        {"tag": "../../etc/passwd"},
-        {"step": 5},
-        {"step": -10},
-        {"step": "1e1"},
-        {"step": "9" * 30},
-        {"kind": "crossed"},
-        {"layer": 2},
-        {"layer": -1},
-    ],
-)
-def test_what_is_not_there_is_not_found(server, change):
+def test_what_is_not_there_is_not_found(server):
     assert server.attention("weights", **GOOD)[0] == 200
-    status, answer = server.attention("weights", **{**GOOD, **change})
-    assert status == 404
-    assert "Traceback" not in answer["error"]
+    for change in ABSENT:
+        status, answer = server.attention("weights", **{**GOOD, **change})
+        assert status == 404, change
+        assert "Traceback" not in answer["error"], change
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../codec.py",
-        "%2e%2e/codec.py",
-        "..%2f..%2fpyproject.toml",
-        "static/index.js",
-        "index.js/../../codec.py",
-        "%2fetc%2fpasswd",
-        "codec.py",
-    ],
-)
-def test_no_other_file_is_served(server, path):
-    status, content = server.get(f"data/plugin/attention/{path}")
-    assert status == 404
-    assert b"Traceback" not in content
+def test_no_other_file_is_served(server):
+    for path in OTHER_FILES:
+        status, content = server.get(f"data/plugin/attention/{path}")
+        assert status == 404, path
+        assert b"Traceback" not in content, path
 
 
 def test_the_tab_is_there_with_its_files(server):
