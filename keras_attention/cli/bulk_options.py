@@ -13,24 +13,20 @@ SPREAD = ("chunk", "chunk_lines", "ray", "workers")
 
 
 def add_bulk_options(add: Any, output: bool = True) -> None:
-    """Add the options by `add_argument`, perhaps without those of the output folder and the chunk size."""
+    """Add the options by `adding`, perhaps without those of the output folder and the chunk size."""
     if output:
         add(
-            "--output-dir",
-            metavar="FOLDER",
-            help="process the input in chunks, with one result per input file; if stopped, the same command "
+            "--output-dir FOLDER",
+            "process the input in chunks, with one result per input file; if stopped, the same command "
             "continues",
         )
-        add("--chunk-lines", type=int, metavar="N", help="lines in a chunk (2000)")
-    add("--chunk", metavar="K/N", help="process only the K-th of N shares, for job arrays")
-    add(
-        "--ray",
-        nargs="?",
-        const=True,
-        metavar="ADDRESS",
-        help="use a Ray cluster; without an address, one that is running or a new one on this machine",
+        add("--chunk-lines N", "lines in a chunk (2000)", int)
+    add("--chunk K/N", "process only the K-th of N shares, for job arrays")
+    cluster = (
+        "use a Ray cluster; without an address, one that is running or a new one on this machine"
     )
-    add("--workers", type=int, metavar="N", help="number of Ray workers (one for each GPU or CPU)")
+    add("--ray ADDRESS", cluster, nargs="?", const=True)
+    add("--workers N", "number of Ray workers (one for each GPU or CPU)", int)
 
 
 def spread(options: argparse.Namespace) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.options import adding
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.text_files import existing_file, lines_of
 from keras_attention.decoding.requests import entries_of
@@ -30,53 +31,37 @@ OF_SENTENCES = ("mbr", "json", "alignment", "markup")
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
-    group = parser.add_argument_group("samples, in place of the likeliest translations")
-    add = group.add_argument
-    add("--sample", action="store_true", help="draw --n-best samples of each line at random")
-    add("--temperature", type=float, metavar="X", help="what logits are divided by (1)")
-    add("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens (all)")
+    add = adding(parser.add_argument_group("samples, in place of the likeliest translations"))
+    add("--sample", "draw --n-best samples of each line at random")
+    add("--temperature X", "what logits are divided by (1)", float)
+    add("--top-k K", "draw from the K likeliest tokens (all)", int)
+    add("--top-p P", "draw from the likeliest with this probability (1)", float)
+    add("--seed N", "the same seed gives the same samples (0)", int)
+    add = adding(parser.add_argument_group("what translations may contain"))
+    add("--ban WORD", "words that do not occur", typed_text, nargs="+")
+    add("--no-repeat-ngram N", "let no N tokens occur twice", int)
+    add("--min-length N", "least length in tokens", int)
+    add("--max-length N", "greatest length in tokens", int)
+    beside = "for each line of the input a line"
+    begun = f"{beside}, perhaps an empty one, with which its translation begins"
+    add("--prefix-file FILE", begun, Path)
+    contained = f"{beside} of phrases that its translation contains, with tabs between"
+    add("--phrases-file FILE", contained, Path)
     add(
-        "--top-p", type=float, metavar="P", help="draw from the likeliest with this probability (1)"
+        "--split-sentences CODE",
+        "split each line into sentences of this language, such as en, translate these and join them",
     )
-    add("--seed", type=int, metavar="N", help="the same seed gives the same samples (0)")
-    group = parser.add_argument_group("what translations may contain")
-    add = group.add_argument
-    add("--ban", nargs="+", type=typed_text, metavar="WORD", help="words that do not occur")
-    add("--no-repeat-ngram", type=int, metavar="N", help="let no N tokens occur twice")
-    add("--min-length", type=int, metavar="N", help="least length in tokens")
-    add("--max-length", type=int, metavar="N", help="greatest length in tokens")
+    add = adding(parser.add_argument_group("several models, several candidates"))
     add(
-        "--prefix-file",
-        type=Path,
-        metavar="FILE",
-        help="for each line of the input a line, perhaps an empty one, with which its translation begins",
-    )
-    add(
-        "--phrases-file",
-        type=Path,
-        metavar="FILE",
-        help="for each line of the input a line of phrases that its translation contains, with tabs between",
-    )
-    add(
-        "--split-sentences",
-        type=str,
-        metavar="CODE",
-        help="split each line into sentences of this language, such as en, translate these and join them",
-    )
-    group = parser.add_argument_group("several models, several candidates")
-    add = group.add_argument
-    add(
-        "--with",
+        "--with MODEL",
+        "further models with the same vocabulary: tokens score the mean of their log-probabilities",
         dest="ensemble",
         nargs="+",
-        metavar="MODEL",
-        help="further models with the same vocabulary: tokens score the mean of their log-probabilities",
     )
     add(
-        "--mbr",
-        type=int,
-        metavar="N",
-        help="write of N candidates, the N best or samples, the one with the best chrF on average over all",
+        "--mbr N",
+        "write of N candidates, the N best or samples, the one with the best chrF on average over all",
+        int,
     )
 
 

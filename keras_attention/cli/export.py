@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_attention.cli.exits import FAILURE
 from keras_attention.cli.models import MODEL_HELP, light_translator
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import read_lines
@@ -81,31 +81,18 @@ def main(arguments: Sequence[str], program: str) -> None:
 
 def _parser(program: str) -> Parser:
     parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
-    add: Any = parser.add_argument
-    add("model", metavar="MODEL", help=MODEL_HELP)
-    add(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="a new folder; to check alone, that of an export",
-    )
-    add("--format", choices=list(FORMATS), help="the other program's format")
-    add(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        help="precision of CTranslate2's weights (as they are)",
-    )
-    add("--max-length", type=int, metavar="N", help="number of positions (the format's usual one)")
-    add("--overwrite", action="store_true", help="replace what this command wrote to FOLDER")
-    add(
-        "--check",
-        type=Path,
-        metavar="FILE",
-        help="compare translations of this text, a sentence a line",
-    )
-    add("--check-references", type=Path, metavar="FILE", help="its translation, for BLEU")
-    add("--check-beam-size", type=int, metavar="N", help="number of beams of the check (1)")
-    add("--check-output", type=Path, metavar="FILE", help="write what the check found as JSON")
+    add = adding(parser)
+    add("MODEL", MODEL_HELP)
+    add("FOLDER", "a new folder; to check alone, that of an export", Path)
+    add("--format", "the other program's format", choices=list(FORMATS))
+    precision = "precision of CTranslate2's weights (as they are)"
+    add("--quantization", precision, choices=QUANTIZATIONS)
+    add("--max-length N", "number of positions (the format's usual one)", int)
+    add("--overwrite", "replace what this command wrote to FOLDER")
+    add("--check FILE", "compare translations of this text, a sentence a line", Path)
+    add("--check-references FILE", "its translation, for BLEU", Path)
+    add("--check-beam-size N", "number of beams of the check (1)", int)
+    add("--check-output FILE", "write what the check found as JSON", Path)
     return parser
 
 

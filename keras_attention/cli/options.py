@@ -45,6 +45,40 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
+def adding(group: Any, **always: Any) -> Callable[..., None]:
+    """Return a function that adds an option to a parser or a group, by what `--help` shows of it.
+
+    >>> parser = Parser()
+    >>> add = adding(parser)
+    >>> add("MODEL", "a folder")
+    >>> add("--pairs N", "use the first N pairs", int)
+    >>> add("--overwrite", "replace the file")
+    >>> parser.parse_args(["runs/demo", "--pairs", "7"])
+    Namespace(model='runs/demo', pairs=7, overwrite=False)
+
+    Args:
+        group: An argparse parser or a group of one.
+        **always: Arguments of `add_argument` for all options.
+    """
+
+    def add(shown: str, text: str, kind: Any = None, **more: Any) -> None:
+        name, *values = shown.split()
+        made = {"help": text, **always, **more}
+        if not name.startswith("--"):
+            made["metavar"], name = name, name.lower()
+        elif len(values) == 1:
+            made["metavar"] = values[0]
+        elif values:
+            made |= {"metavar": tuple(values), "nargs": len(values)}
+        elif not {"action", "choices"} & {*made}:
+            made["action"] = "store_true"
+        if kind is not None:
+            made["type"] = kind
+        group.add_argument(name, **made)
+
+    return add
+
+
 def add_options(
     group: Any,
     cls: type,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_attention.cli.models import light_translator
+from keras_attention.cli.options import adding
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.progress import activity, say
 
@@ -20,16 +21,15 @@ LOOPBACK = (HOST, "localhost", "[::1]", "::1")
 
 def add_address_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a server's address; `host` and `port` are None if they are not given."""
-    add: Any = parser.add_argument
-    add("--host", help=f"address to listen on ({HOST}: this machine alone)")
-    add("--port", type=int, metavar="N", help=f"port; 0 for any that is free ({PORT})")
+    add = adding(parser)
+    add("--host HOST", f"address to listen on ({HOST}: this machine alone)")
+    add("--port N", f"port; 0 for any that is free ({PORT})", int)
     add(
-        "--allow-host",
+        "--allow-host NAME",
+        "names in the Host header, as a reverse proxy passes them on, that are answered beside this "
+        "machine's own (none)",
         nargs="+",
         default=[],
-        metavar="NAME",
-        help="names in the Host header, as a reverse proxy passes them on, that are answered beside this "
-        "machine's own (none)",
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, spread
 from keras_attention.cli.exits import naming_the_folder, orderly_exit
-from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
+from keras_attention.cli.options import Parser, add_options, adding, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
 from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
@@ -240,6 +239,7 @@ def _parser(
         usage=f"{program or '%(prog)s'} [options]",
         description=description,
         epilog=EXAMPLE,
+        argument_default=argparse.SUPPRESS,
     )
 
     def settings(title: str, names: Sequence[str]) -> Any:
@@ -257,52 +257,29 @@ def _parser(
     settings("devices", DEVICES)
     _add_run_options(parser.add_argument_group("what to do"))
     many = parser.add_argument_group("--prepare-only on several machines")
-    add_bulk_options(functools.partial(many.add_argument, default=argparse.SUPPRESS), output=False)
+    add_bulk_options(adding(many), output=False)
     return parser
 
 
 def _add_run_options(group: Any) -> None:
-    def add(name: str, **more: Any) -> None:
-        group.add_argument(name, default=argparse.SUPPRESS, **more)
-
-    add("--output-dir", type=Path, metavar="PATH", help="the run's folder (runs/NAME-TIME)")
-    add(
-        "--translate",
-        nargs=2,
-        type=Path,
-        metavar=("IN", "OUT"),
-        help="translate a file after training",
-    )
+    add = adding(group)
+    add("--output-dir PATH", "the run's folder (runs/NAME-TIME)", Path)
+    add("--translate IN OUT", "translate a file after training", Path)
     add(
         "--finish",
-        action="store_true",
-        help="end the stopped run in --output-dir instead of training to the end of its budget: its learning "
+        "end the stopped run in --output-dir instead of training to the end of its budget: its learning "
         "rate falls in a few more updates, then come translations and report",
     )
-    add("--config", type=Path, metavar="FILE", help="read settings from a TOML file")
-    add("--dump-config", action="store_true", help="print the settings as TOML and exit")
-    add(
-        "--prepare-only",
-        action="store_true",
-        help="make the tokenizer and the token ids, then exit",
-    )
-    add("--plan", action="store_true", help="print what the run will read and cost, then exit")
-    add(
-        "--plan-json", type=Path, metavar="FILE", help="also write the plan as JSON; implies --plan"
-    )
-    tried = group.add_mutually_exclusive_group()
-    for flag, value, text in (
-        ("--plan-try", True, "plan: train one step on the largest batch, however long it takes"),
-        ("--plan-no-try", False, "plan: do not; by default a step is tried if it takes seconds"),
-    ):
-        tried.add_argument(
-            flag,
-            dest="plan_try",
-            action="store_const",
-            const=value,
-            default=argparse.SUPPRESS,
-            help=text,
-        )
+    add("--config FILE", "read settings from a TOML file", Path)
+    add("--dump-config", "print the settings as TOML and exit")
+    add("--prepare-only", "make the tokenizer and the token ids, then exit")
+    add("--plan", "print what the run will read and cost, then exit")
+    add("--plan-json FILE", "also write the plan as JSON; implies --plan", Path)
+    add = adding(group.add_mutually_exclusive_group(), dest="plan_try", action="store_const")
+    tried = "plan: train one step on the largest batch, however long it takes"
+    add("--plan-try", tried, const=True)
+    untried = "plan: do not; by default a step is tried if it takes seconds"
+    add("--plan-no-try", untried, const=False)
 
 
 def part_of(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
