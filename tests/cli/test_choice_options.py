@@ -9,7 +9,7 @@ import types
 import pytest
 
 from keras_attention import Restrictions, Sampling, Tokenizer
-from keras_attention.cli.main import main
+from tests.cli.conftest import as_lines
 from tests.recipes.small_runs import untrained_run
 
 pytestmark = pytest.mark.backends("torch")
@@ -18,26 +18,15 @@ LINES = ["The dog sleeps.", "", "A woman sees the small house."]
 
 
 @pytest.fixture
-def translated(run, typed, capsys):
+def translated(run, command):
     """Runs the command on the lines; returns those that it writes."""
-
-    def run_command(*options):
-        typed("".join(f"{line}\n" for line in LINES).encode())
-        main(["translate", str(run), *map(str, options)])
-        return capsys.readouterr().out.splitlines()
-
-    return run_command
+    return lambda *options: command("translate", run, *options, typed=LINES).out.splitlines()
 
 
 @pytest.fixture
-def untranslated(run, typed, refused):
+def untranslated(run, refused):
     """Runs the command on the lines, which it refuses to translate; returns why."""
-
-    def run_command(*options):
-        typed("".join(f"{line}\n" for line in LINES).encode())
-        return refused("translate", run, *options)
-
-    return run_command
+    return lambda *options: refused("translate", run, *options, typed=LINES)
 
 
 @pytest.fixture
@@ -53,10 +42,6 @@ def split(monkeypatch):
     fake.segment = segment
     monkeypatch.setitem(sys.modules, "sentencex", fake)
     return fake
-
-
-def as_lines(texts):
-    return [" ".join(text.splitlines()) for text in texts]
 
 
 def test_samples(translated, translator):

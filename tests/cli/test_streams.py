@@ -17,7 +17,6 @@ from keras_attention.cli.streams import chunks_as_they_come, typed_text
 from keras_attention.recipes.saving import save_model
 from keras_attention.utils import progress
 from keras_attention.utils.run_folder import RunFolder
-from tests.recipes.small_runs import untrained_run
 
 pytestmark = pytest.mark.backends("torch")
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,12 +26,11 @@ COMMAND = [sys.executable, "-m", "keras_attention_light"]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(run):
     """A run that translates without Keras."""
-    folder = untrained_run(tmp_path_factory.mktemp("run"))
-    model = keras.saving.load_model(folder / "model.keras", compile=False)
-    save_model(model, RunFolder(folder))
-    return folder
+    model = keras.saving.load_model(run / "model.keras", compile=False)
+    save_model(model, RunFolder(run))
+    return run
 
 
 def started(words, environment=(), **options):
