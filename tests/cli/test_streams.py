@@ -33,13 +33,16 @@ def run(run):
     return run
 
 
+PLACE = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+
+
 def started(words, environment=(), **options):
-    places = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT), **dict(environment)}}
-    return subprocess.run(words, **places, **options, capture_output=True, timeout=500)
+    place = {**PLACE, "env": {**PLACE["env"], **dict(environment)}}
+    return subprocess.run(words, **place, **options, capture_output=True, timeout=500)
 
 
 def in_shell(words, redirected):
-    return ["bash", "-c", f"{shlex.join(map(str, words))} {redirected}"]
+    return started(["bash", "-c", f"{shlex.join(map(str, words))} {redirected}"])
 
 
 @pytest.fixture(scope="module")
@@ -51,25 +54,25 @@ def expected(run):
     return rows
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "1>&- 2>&-", "<&- 1>&- 2>&-"])
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 1>&- 2>&-"])
 def test_closed_streams_get_nothing_and_give_nothing(run, expected, tmp_path, closed):
     """The files that are opened next would get the free numbers, and messages meant for number 2."""
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("\n".join(LINES), "utf-8")
     words = [*COMMAND, "translate", run, "--json", "--input", source]
-    done = started(in_shell([*words, "--output", target], closed))
+    done = in_shell([*words, "--output", target], closed)
     assert done.returncode == 0
     assert target.read_text("utf-8").splitlines() == expected
     assert done.stdout + done.stderr == b""
-    done = started(in_shell(words, closed))
+    done = in_shell(words, closed)
     assert done.returncode == 0
     assert done.stdout.decode().splitlines() == ([] if "1>" in closed else expected)
-    done = started(in_shell([*COMMAND, "translate", run, "--engine", "marian"], closed))
+    done = in_shell([*COMMAND, "translate", run, "--engine", "marian"], closed)
     assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_a_closed_input_is_an_empty_one(run):
-    done = started(in_shell([*COMMAND, "translate", run], "<&-"))
+    done = in_shell([*COMMAND, "translate", run], "<&-")
     assert (done.returncode, done.stdout) == (0, b""), done.stderr
 
 
@@ -121,12 +124,9 @@ def test_a_result_that_the_console_cannot_show_is_not_lost(monkeypatch):
 
 def test_who_waits_is_answered(run, expected):
     """The second line has begun when the first is answered; all others come at once."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    child = subprocess.Popen(
-        [*COMMAND, "translate", run, "--json"],
-        cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, bufsize=0,
-    )  # fmt: skip
+    words = [*COMMAND, "translate", run, "--json"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    child = subprocess.Popen(words, **PLACE, **pipes, bufsize=0)
     try:
         first, rest = LINES[0].encode(), "\n".join(LINES[1:]).encode()
         child.stdin.write(first + b"\n" + first[:5])
