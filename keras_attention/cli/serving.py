@@ -65,7 +65,7 @@ def run_server(
     """
     try:
         import keras_attention.serving.app  # noqa: F401
-        from keras_attention.serving.server import bound_socket, serve, terminating, url_of
+        from keras_attention.serving.server import bound_socket, server_of, terminating, url_of
     except ModuleNotFoundError as error:
         raise ImportError(
             f"The server needs {error.name}: pip install 'keras-attention-transformer[serve]'"
@@ -80,7 +80,7 @@ def run_server(
             is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
             known = {*LOOPBACK, host, *options.allow_host}
             hosts = known if is_local or options.allow_host else None
-            serve(service.application(origins, hosts), listener)
+            server_of(service.application(origins, hosts)).run(sockets=[listener])
         finally:
             service.close()
 

@@ -44,6 +44,8 @@ from keras_attention.serving.worker import Job, QueueFull, Texts, Worker, transl
 from keras_attention.spec import SpecError
 from keras_attention_viewer.page import STATIC as VIEWER
 
+# The page's files.
+STATIC = Path(__file__).with_name("static")
 # Texts that are translated in one call: more only make the first ones wait.
 MOST_TOGETHER = 512
 # Sentences whose attention may be waited for: a page asks for one at a time.
@@ -106,7 +108,7 @@ class Service:
             routes += [
                 Route("/", self.page),
                 Route("/try", self.attempt, methods=["POST"]),
-                Mount("/static", StaticFiles(directory=static_folder())),
+                Mount("/static", StaticFiles(directory=STATIC)),
                 Mount("/viewer", StaticFiles(directory=VIEWER)),
             ]
         middleware = [
@@ -226,7 +228,7 @@ class Service:
     async def page(self, request: Request) -> Response:
         """Answer `GET /`."""
         headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
-        return FileResponse(static_folder() / "page.html", headers=headers)
+        return FileResponse(STATIC / "page.html", headers=headers)
 
     def _model(self, asked: Asked) -> ServedModel:
         try:
@@ -264,11 +266,6 @@ class Service:
         except QueueFull:
             later = {"Retry-After": str(RETRY_SECONDS)}
             raise refusal(503, "Too many requests wait: try again later.", **later) from None
-
-
-def static_folder() -> Path:
-    """Return the folder of the page's files."""
-    return Path(__file__).with_name("static")
 
 
 async def _answered(request: Request, answer: Future[Any]) -> Any:

@@ -13,7 +13,7 @@ pytest.importorskip("uvicorn", reason="an extra: serve")
 from prometheus_client.parser import text_string_to_metric_families
 
 from keras_attention.serving import fields
-from keras_attention.serving.app import Service, static_folder
+from keras_attention.serving.app import STATIC, Service
 from keras_attention.serving.fields import Limits
 from keras_attention.serving.models import paired
 from keras_attention_viewer.page import STATIC as VIEWER
@@ -376,7 +376,7 @@ def test_the_page_asks_no_other_server_and_runs_only_its_own_script(port):
     html = content.decode()
     assert not re.search(r"\son\w+=|<script>|javascript:", html)
     named = re.findall(r'(?:src|href)="([^"]+)"', html)
-    script = (static_folder() / "page.js").read_text("utf-8")
+    script = (STATIC / "page.js").read_text("utf-8")
     named += re.findall(r'from "\.\./([^"]+)"', script)
     assert len(named) > 5
     for name in named:
@@ -384,7 +384,7 @@ def test_the_page_asks_no_other_server_and_runs_only_its_own_script(port):
             found = ask(port, f"/{name}")
             kind = {"js": "text/javascript", "css": "text/css"}[name.rpartition(".")[2]]
             assert found[0] == 200 and found[1].get_content_type() == kind, name
-    for file in [*static_folder().iterdir(), *VIEWER.iterdir()]:
+    for file in [*STATIC.iterdir(), *VIEWER.iterdir()]:
         addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[\w/]*", file.read_text("utf-8")))
         assert addresses <= {"http://www.w3.org/2000/svg"}, file
         assert "innerHTML" not in file.read_text("utf-8"), file
