@@ -80,7 +80,10 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         )
     check_moses()
     start_backend()
-    _check_scorers(options)
+    if options.comet is not None:
+        from keras_attention.evaluation.comet import fetch_comet  # Its room imports Keras.
+
+        fetch_comet(options.comet)
     if options.tries:
         compare = _compare_searches if tries_searches else _compare_precisions
         compare(options, keras_translator(model), *_given_lines(options))
@@ -148,14 +151,6 @@ def _check_numbers(options: argparse.Namespace) -> None:
             )
         if precision == "int8":
             check_engine("numba", precision)
-
-
-def _check_scorers(options: argparse.Namespace) -> None:
-    """Refuse scores that cannot be had; only here, because their room imports Keras."""
-    from keras_attention.evaluation.comet import fetch_comet
-
-    if options.comet is not None:
-        fetch_comet(options.comet)
 
 
 def _check_models(options: argparse.Namespace) -> None:
