@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
-from keras_attention.cli.options import Parser, adding
+from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.interop.own_preset import is_own_preset
 from keras_attention.utils.checks import counted
@@ -56,9 +56,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         option="--overwrite",
     )
     card = {} if options.card is None else _read_card(options.card)
-    for name in ("license", "text_license", "description"):
-        if getattr(options, name) is not None:
-            card[name] = getattr(options, name)
+    card |= given(options, ("license", "text_license", "description"))
     check_model(options.model)
     start_backend()
     translator = light_translator(options.model)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from keras_attention.cli.bulk_options import add_bulk_options, expanded, refuse_spread, spread
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
-from keras_attention.cli.options import Parser, adding
+from keras_attention.cli.options import Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import CHUNK_LINES, chunks_as_they_come
 from keras_attention.data.parallel_text import FilePairs
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     refuse_spread(options, "--output-dir")
     for name in ("source_file", "target_file"):
         if len(getattr(options, name) or ()) > 1:
-            raise ValueError(f"Several files of --{name.replace('_', '-')} need --output-dir.")
+            raise ValueError(f"Several files of {flag(name)} need --output-dir.")
     files = None
     if options.source_file is not None:
         files = FilePairs(options.source_file[0], options.target_file[0])

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from keras_attention.cli.options import adding
+from keras_attention.cli.options import adding, given
 from keras_attention.utils.backend import BACKENDS
 
 NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
@@ -28,7 +28,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
 
 def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that were given, as arguments of `Translator`."""
-    return {name: getattr(options, name) for name in NAMES if getattr(options, name) is not None}
+    return given(options, NAMES)
 
 
 def choose_backend(options: argparse.Namespace) -> None:

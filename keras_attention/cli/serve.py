@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_attention.cli.models import MODEL_HELP, check_model
-from keras_attention.cli.options import Parser, adding
+from keras_attention.cli.options import Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.search_options import (
     add_search_options,
@@ -74,7 +74,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add_address_options(parser)
     add_search_options(parser)
     for name, (text, number) in LIMITS.items():
-        add(f"--{name.replace('_', '-')} N", f"most {text} ({number:,})", int, default=number)
+        add(f"{flag(name)} N", f"most {text} ({number:,})", int, default=number)
     origins = (
         "pages of other servers that may ask, such as https://example.org, or * for all (none)"
     )
@@ -95,7 +95,7 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
 
     check_address(options)
     for name in LIMITS:
-        check_integer(f"--{name.replace('_', '-')}", getattr(options, name), 1)
+        check_integer(flag(name), getattr(options, name), 1)
     for origin in options.allow_origin:
         if not ORIGIN.fullmatch(origin):
             raise ValueError(

@@ -21,7 +21,7 @@ from keras_attention.cli.choice_options import (
     translator_choices,
 )
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
-from keras_attention.cli.options import NONE, Parser, adding
+from keras_attention.cli.options import NONE, Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.search_options import (
     add_search_options,
@@ -320,8 +320,9 @@ def _translate_corpus(options: argparse.Namespace) -> None:
     }
     for argument in beside:
         if len(inputs) > 1:
-            option = BESIDE[argument].replace("_", "-")
-            raise ValueError(f"--{option} needs one file of --input. Received: {len(inputs)} files")
+            raise ValueError(
+                f"{flag(BESIDE[argument])} needs one file of --input. Received: {len(inputs)} files"
+            )
     given = spread(options)
     start_backend()
     from keras_attention.recipes.bulk import translate_corpus
