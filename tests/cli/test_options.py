@@ -34,18 +34,22 @@ TOML = {
 
 
 def settings():
+    """A setting of each type."""
+    found = {}
     for cls in (*SETTINGS, ModelArguments):
+        outer = "model_arguments = {%s}" if cls is ModelArguments else "%s"
         for name, kind in typing.get_type_hints(cls).items():
-            is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-            parts = typing.get_args(kind) if is_union else (kind,)
-            kinds = {typing.get_origin(part) or part for part in parts} - {typing.Literal, tuple}
-            kinds |= {part for part in parts if typing.get_origin(part) is tuple}
-            yield name, kinds, "model_arguments = {%s}" if cls is ModelArguments else "%s"
+            found.setdefault((outer, str(kind)), (outer, name, kind))
+    return found.values()
 
 
 def test_a_setting_of_another_type_is_refused(tmp_path):
     file = tmp_path / "run.toml"
-    for name, kinds, outer in settings():
+    for outer, name, kind in settings():
+        is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+        parts = typing.get_args(kind) if is_union else (kind,)
+        kinds = {typing.get_origin(part) or part for part in parts} - {typing.Literal, tuple}
+        kinds |= {part for part in parts if typing.get_origin(part) is tuple}
         for text, right_for in TOML.items():
             file.write_text(outer % f"{name} = {text}")
             if {*right_for} & {*kinds}:

@@ -299,8 +299,10 @@ def test_plan_prints_and_trains_nothing(monkeypatch, tmp_path, capsys, command, 
     monkeypatch.setenv("KERAS_ATTENTION_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     own = [*text_of(write_files(tmp_path, "mine", 0, 60)), "--vocabulary-size", 360, "--steps", 45]
-    own = ["train", *own, "--plan", "--plan-no-try"]
-    shown = command(*own, "--plan-json", "plan.json")
+    own += ["--plan", "--plan-no-try"]
+    output = ["--plan-json", "plan.json"]
+    figures = start(*own, *output, recipes=RECIPES_OF_ALL)
+    shown = capsys.readouterr()
     assert {path.name for path in tmp_path.iterdir()} == {
         "cache",
         "mine.en",
@@ -308,15 +310,14 @@ def test_plan_prints_and_trains_nothing(monkeypatch, tmp_path, capsys, command, 
         "plan.json",
     }
     written = (tmp_path / "plan.json").read_bytes()
-    figures = json.loads(written)
+    assert json.loads(written) == json.loads(json.dumps(figures))
     assert figures["pairs"] == 54 and figures["steps"] == 45
     assert "Pairs: 54 an epoch" in shown.out and "Tokenizer: byte-pair encoding" in shown.err
     # It is there, and may be dear.
-    assert "exists" in refused(*own, "--plan-json", "plan.json")
+    assert "exists" in refused("train", *own, *output)
     assert (tmp_path / "plan.json").read_bytes() == written
-    # The tokenizer and the store are found again; a caller gets what was written.
-    assert json.loads(json.dumps(start(*own[1:], recipes=RECIPES_OF_ALL))) == figures
-    assert "Tokenizer:" not in capsys.readouterr().err
+    # The tokenizer and the store are found again.
+    assert "Tokenizer:" not in command("train", *own).err
 
 
 @pytest.mark.parametrize(
