@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -239,40 +240,16 @@ def test_another_model_does_not_go_on_with_a_corpus(run, tmp_path, command, refu
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "data, message",
     [
-        (["--chunk", "3/2"], "17/400.*Received: 3/2"),
-        (["--workers", "2"], "`workers` needs `ray`"),
-        (["--output", "x"], "cannot be combined with --output"),
+        (b"good\n\xff\xfe\n", "line 2, byte 1 of the line: 0xFF is not UTF-8"),
+        ("dog\n".encode("utf-16-le"), "line 1, holds a NUL"),
     ],
 )
-def test_bad_use_of_bulk_translation(run, tmp_path, refused, options, message):
-    (tmp_path / "a.en").write_text("A dog.")
-    out = tmp_path / "out"
-    given = ["--input", tmp_path / "a.en", "--output-dir", out, *options]
-    assert re.search(message, refused("translate", run, *given))
-    assert not out.exists() or not list(out.iterdir())
-
-
-@pytest.mark.parametrize(
-    "arguments,data,message",
-    [
-        (["--chunk", "1/2"], b"", "--chunk needs --output-dir"),
-        (["--ray"], b"", "--ray needs --output-dir"),
-        (["--input", "a", "b"], b"", "Several files of --input need --output-dir"),
-        (["--n-best", "3"], b"", "at most the beam size, which is 2"),
-        (["--input", "no.txt"], b"", "there is no file 'no.txt'"),
-        (
-            [],
-            b"good\n\xff\xfe\n",
-            "'the standard input', line 2, byte 1 of the line: 0xFF is not UTF-8",
-        ),
-        ([], "dog\n".encode("utf-16-le"), "'the standard input', line 1, holds a NUL"),
-    ],
-)
-def test_bad_use_of_translate(run, refused, arguments, data, message):
-    error = refused("translate", run, *arguments, typed=data)
-    assert message in error and error.startswith("keras-attention translate: ")
+def test_what_is_no_text_is_not_translated(run, refused, data, message):
+    error = refused("translate", run, typed=data)
+    assert error.startswith("keras-attention translate: ")
+    assert f"'the standard input', {message}" in error
 
 
 def test_a_pipe_that_is_closed_early_ends_quietly(run, tmp_path):
@@ -428,31 +405,46 @@ def test_an_engine_that_is_not_installed_is_refused_at_once(run, refused, monkey
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "words, message",
     [
-        (["score", "no run"], "There is no folder 'no run'"),
-        (["heads", ".", "--source-file", "a", "--target-file", "b"], "no model that is known"),
-        (["attention", "hf://owner", "A dog."], "must have the form hf://owner/name"),
-        (
-            ["evaluate", "{run}", "--source-file", "a", "--reference-file", "b"],
-            "'a' does not exist",
-        ),
-        (["heads", "{run}", "--source-file", "a", "--target-file", "b"], "'a' does not exist"),
-        (["score", "{run}", "--source-file", "a", "--target-file", "b"], "'a' does not exist"),
-        (["train", "--preset", "bas"], "'base'"),
-        (["translate", "{run}", "--engine", "plain", "--precision", "float32"], "own dtype"),
-        (["translate", "{run}", "--engine", "jax"], "KERAS_BACKEND is torch"),
-        (["translate", "{run}", "--input", "a", "--output-dir", "b", "--n-best", "3"], "n-best"),
+        ("translate RUN --chunk 1/2", "--chunk needs --output-dir"),
+        ("translate RUN --ray", "--ray needs --output-dir"),
+        ("translate RUN --input a b", "Several files of --input need --output-dir"),
+        ("translate RUN --n-best 3", "at most the beam size, which is 2"),
+        ("translate RUN --input no.txt", "there is no file 'no.txt'"),
+        ("translate RUN --input a --output-dir new --chunk 3/2", "17/400. Received: 3/2"),
+        ("translate RUN --input a --output-dir new --workers 2", "`workers` needs `ray`"),
+        ("translate RUN --input a --output-dir new --output x", "combined with --output"),
+        ("translate RUN --input a --output-dir new --n-best 3", "--n-best must be at least 1"),
+        ("translate RUN --engine plain --precision float32", "own dtype"),
+        ("translate RUN --engine jax", "KERAS_BACKEND is torch"),
+        ("score RUN --source-file a", "belong together"),
+        ("score RUN --source-file a b --target-file a", "Several files of --source-file need"),
+        ("score RUN --source-file no --target-file b", "'no' does not exist"),
+        ("score RUN --chunk 1/2", "--chunk needs --output-dir"),
+        ("score RUN --output-dir new", "needs --source-file and --target-file"),
+        ("score RUN --source-file no* --target-file b --output-dir new", "there is no file 'no*'"),
+        ("score 'no run'", "There is no folder 'no run'"),
+        ("heads . --source-file a --target-file b", "no model that is known"),
+        ("heads RUN --source-file no --target-file b", "'no' does not exist"),
+        ("attention hf://owner 'A dog.'", "must have the form hf://owner/name"),
+        ("evaluate RUN --source-file no --reference-file b", "'no' does not exist"),
+        ("train --preset bas", "'base'"),
     ],
 )
 def test_what_needs_no_backend_is_refused_before_it_starts(
-    run, refused, monkeypatch, tmp_path, arguments, message
+    run, refused, monkeypatch, tmp_path, words, message
 ):
-    module = importlib.import_module(f"keras_attention.cli.{arguments[0]}")
+    name, *given = [str(run) if word == "RUN" else word for word in shlex.split(words)]
+    module = importlib.import_module(f"keras_attention.cli.{name}")
     monkeypatch.setattr(module, "start_backend", lambda: pytest.fail("the backend started"))
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     monkeypatch.chdir(tmp_path)
-    assert message in refused(*(word.format(run=run) for word in arguments))
+    for file, text in (("a", "A dog.\n"), ("b", "Ein Hund.\nJa.\n")):
+        (tmp_path / file).write_text(text)
+    error = refused(name, *given)
+    assert message in error and error.startswith(f"keras-attention {name}: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
 def test_export_writes_what_other_programs_read(run, translator, tmp_path, command):
