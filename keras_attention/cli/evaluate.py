@@ -161,7 +161,8 @@ def _check_models(options: argparse.Namespace) -> None:
     if options.gpu is not None or options.devices != 1:
         received = "several" if len(models) > 1 else "a model of another program"
         raise ValueError(f"--gpu and --devices are for the cost of one run. Received: {received}")
-    if len({*map(_place, models)}) < len(models):
+    places = {model if is_handle(model) else str(Path(model).resolve()) for model in models}
+    if len(places) < len(models):
         raise ValueError("The same model is given twice: there is nothing to compare.")
     languages = {}
     for model in models:
@@ -195,10 +196,6 @@ def _check_models(options: argparse.Namespace) -> None:
             "--target-language, such as de."
         )
     options.target_language = known
-
-
-def _place(model: str) -> str:
-    return model if is_handle(model) else str(Path(model).resolve())
 
 
 def _compare_models(options: argparse.Namespace) -> None:
