@@ -145,7 +145,7 @@ def test_a_file_into_a_new_file(run, translator, tmp_path, command, refused):
     assert contents(tmp_path) == before and {*before} == {"in.txt", "out.txt"}
 
 
-@pytest.mark.parametrize("option", [[], ["--n-best", "2"], ["--n-best", "2", "--json"]])
+@pytest.mark.parametrize("option", [[], ["--n-best", "2"]])  # below: JSON
 def test_a_corpus_in_chunks_is_as_each_file_alone(run, tmp_path, command, option, refused):
     texts = {
         "a.en": LINES,
