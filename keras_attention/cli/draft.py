@@ -35,11 +35,11 @@ def main(arguments: Sequence[str], program: str) -> None:
     add = adding(parser)
     add("RUN", "the run's folder")
     add("--source-file FILE", "sentences, one per line", Path, required=True)
-    own = "the model's own, which takes longer and drafts better"
-    add("--target-file FILE", f"their translations ({own})", Path)
+    without = "the model's own, which takes longer and drafts better"
+    add("--target-file FILE", f"their translations ({without})", Path)
     add("--pairs N", "use the first N pairs (30,000)", int, default=30_000)
-    other = "n-grams and a lexicon, in seconds"
-    add("--heads", f"train heads on the decoder, which needs Keras ({other})")
+    instead = "n-grams and a lexicon, in seconds"
+    add("--heads", f"train heads on the decoder, which needs Keras ({instead})")
     options = parser.parse_args(arguments)
     if options.pairs < 1:
         raise ValueError(f"--pairs must be at least 1. Received: {options.pairs}")
