@@ -80,9 +80,9 @@ def pairs(tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("pairs"), "some", 0, 5)
 
 
-@pytest.mark.parametrize(("command", "names", "count", "value"), list(cases()))
+@pytest.mark.parametrize(("program", "names", "count", "value"), list(cases()))
 def test_a_wrong_value_is_refused(
-    run, pairs, tmp_path, monkeypatch, refused, command, names, count, value
+    run, pairs, tmp_path, monkeypatch, refused, program, names, count, value
 ):
     def trains(corpus, config, *_, **__):
         Resolved(config).check_model()  # what it does first
@@ -93,7 +93,7 @@ def test_a_wrong_value_is_refused(
 
     if names[0] == "--host":  # The server itself refuses it.
         pytest.importorskip("uvicorn", reason="not installed: pip install uvicorn")
-    module = importlib.import_module(f"keras_attention.cli.{command}")
+    module = importlib.import_module(f"keras_attention.cli.{program}")
     monkeypatch.setattr(
         importlib.import_module("keras_attention.cli.train"), "start_backend", starts
     )
@@ -120,7 +120,7 @@ def test_a_wrong_value_is_refused(
     }
     before = sorted(run.rglob("*"))
     values = [value] * (count if isinstance(count, int) else 1)
-    error = refused(command, *right[command], names[0], *values)
+    error = refused(program, *right[program], names[0], *values)
     assert "Traceback" not in error
     parameter = names[0].removeprefix("--").replace("-", "_")
     assert any(name in error for name in (*names, parameter)) or value in error, error
