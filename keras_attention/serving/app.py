@@ -45,7 +45,7 @@ from keras_attention.spec import SpecError
 from keras_attention_viewer.page import STATIC as VIEWER
 
 # The page's files.
-STATIC = Path(__file__).with_name("static")
+STATIC = Path(__file__).parent / "static"
 # Texts that are translated in one call: more only make the first ones wait.
 MOST_TOGETHER = 512
 # Sentences whose attention may be waited for: a page asks for one at a time.
