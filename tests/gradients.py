@@ -5,6 +5,15 @@ import numpy as np
 from keras import ops
 
 
+def compiled(function):
+    """A function of tensors as a graph on TensorFlow, whose kernels serve no eager calls."""
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    return tf.function(function)
+
+
 def gradients(function, *arrays):
     """`function` of arrays to a scalar tensor; returns its gradients as float32 NumPy arrays."""
     backend = keras.backend.backend()

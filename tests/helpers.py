@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import keras
 import numpy as np
 from keras import ops
+
+# For `compile` where the graph is not what a test is about: TensorFlow takes seconds to trace and compile
+# what it computes step by step in a few tenths. (JAX would compile each operation, PyTorch nothing.)
+STEP_BY_STEP = {"run_eagerly": keras.backend.backend() == "tensorflow"}
 
 
 def contents(folder, folders=False):
@@ -28,6 +33,24 @@ def changed_copies(content, number, front=None, seed=1):
         yield bytes(damaged[: random.integers(len(damaged))] if count % 4 == 0 else damaged)
 
 
+def log_probabilities(model, source, target):
+    """Of each token of one target, from the forward pass of training on ids of one source."""
+    inputs = {
+        "encoder_token_ids": np.array([source]),
+        "decoder_token_ids": np.array([[model.start_token_id, *target[:-1]]]),
+    }
+    logits = ops.convert_to_numpy(model(inputs, training=False))[0].astype("float64")
+    logits -= logits.max(-1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
+    return logits[np.arange(len(target)), target]
+
+
 def numpy(tensor):
     """A tensor of any backend and float dtype as a float32 NumPy array."""
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
+def assert_each(found, expected, rtol=0.0, atol=0.0):
+    """Arrays and as many others: each pair is equal, or close."""
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)

@@ -1,4 +1,4 @@
-"""Kills a process at each of its file operations, which are found by tracing it."""
+"""Kills a process before each of its changes to files, which are found by tracing it."""
 
 import os
 import signal
@@ -6,19 +6,24 @@ import sys
 import traceback
 
 CAN_FORK = hasattr(os, "fork")
+# Between two of these, what is on the disk stays the same.
+CHANGES = {
+    f"os.{name}" for name in "rename remove rmdir mkdir link symlink truncate chmod utime".split()
+}
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
-def killed_at(operation, folder, work):
-    """Does some work in a child that is killed before its file operation number `operation`.
+def killed_at(change, folder, work):
+    """Does some work in a child that is killed before its change number `change` to a folder.
 
-    Counted is what Python's audit events say of paths below `folder`: opening, renaming, deleting, ...
+    Counted is what Python's audit events say of paths below the folder: opening to write, renaming, ...
 
     Returns:
-        Whether it was killed; False if the work has no so many operations.
+        Whether it was killed; False if the work has no so many changes.
     """
     child = os.fork()
     if child == 0:
-        _work_until(operation, str(folder), work)
+        _work_until(change, str(folder), work)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL
@@ -27,15 +32,17 @@ def killed_at(operation, folder, work):
     return False
 
 
-def _work_until(operation, folder, work):
+def _work_until(change, folder, work):
     count = 0
 
     def watch(event, arguments):
         nonlocal count
+        if event not in CHANGES and not (event == "open" and arguments[2] & WRITING):
+            return
         paths = [path for path in arguments if isinstance(path, str | bytes | os.PathLike)]
         if any(os.fsdecode(path).startswith(folder) for path in paths):
             count += 1
-            if count == operation:
+            if count == change:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     try:

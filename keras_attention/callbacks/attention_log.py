@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_attention.callbacks.base import RunCallback, Stop, updates_of
-from keras_attention.callbacks.nonfinite import has_diverged
+from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.training.distribution import computing_alone
-from keras_attention.utils.checks import check_boolean, check_callable, check_has, check_integer
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_callable,
+    check_has,
+    check_integer,
+    check_optional,
+)
 from keras_attention.utils.progress import activity
 from keras_attention.utils.sides import encode_side
 from keras_attention.visualization.attention_entries import (
@@ -83,14 +88,13 @@ class AttentionLog(RunCallback):
     ):
         super().__init__(stop)
         check_has("writer", writer, "a SummaryWriter", "flush")
-        check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
+        self.tokenizer = check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
         _check_pairs(pairs, tokenizer)
-        check_integer("shown", shown, 1)
-        check_boolean("importance", importance)
-        if translate is not None:
-            check_callable("translate", translate)
-        if monitor is not None:
-            check_has("monitor", monitor, "a TrainingMonitor", "paused")
+        self.pairs = [(source, target) for source, target in pairs]
+        self.shown = check_integer("shown", shown, 1)
+        self.importance = check_boolean("importance", importance)
+        self.translate = check_optional(check_callable, "translate", translate)
+        self.monitor = check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "paused")
         if alignments is not None and (
             not isinstance(alignments, list | tuple) or len(alignments) != len(pairs)
         ):
@@ -100,18 +104,12 @@ class AttentionLog(RunCallback):
             )
         check_ranks(token_ranks, tokenizer)
         self.writer = writer
-        self.tokenizer = tokenizer
-        self.pairs = [(source, target) for source, target in pairs]
-        self.shown = shown
         self.alignments = alignments
         self.token_ranks = token_ranks
-        self.translate = translate
-        self.importance = importance
-        self.monitor = monitor
         self._resumed = False
         self._logged = self._logged_output = -1  # the last steps that are in the log
         self._next = 0
-        self._epoch_start = 0  # number of updates when the epoch began
+        self._updates = 0  # when the epoch began
         self._first_batch: int | None = None  # of the epoch: a resumed run may begin in its middle
 
     def get_state(self) -> dict[str, Any]:
@@ -134,14 +132,15 @@ class AttentionLog(RunCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Read the number of updates, which are counted from here."""
-        self._epoch_start, self._first_batch = updates_of(self.model), None
+        self._updates, self._first_batch = updates_of(self.model), None
 
     def before_update(self, batch: int) -> None:
         """Log when the next entry is due."""
+        # Counted here: asking the optimizer would wait for the device at every batch.
         if self._first_batch is None:
             self._first_batch = batch
-        # Counted here: asking the optimizer would wait for the device at every batch.
-        if self._epoch_start + batch - self._first_batch < self._next:
+        # By the number of the batch: Keras may run several updates between two calls.
+        if self._updates + batch - self._first_batch < self._next:
             return
         step = updates_of(self.model)
         if step >= self._next:  # an update may have been skipped
@@ -166,32 +165,26 @@ class AttentionLog(RunCallback):
         if step <= self._logged or has_diverged(self.model):
             return
         self._logged = step
-        with self._paused():
+        with self._paused(), warning_if_diverged(f"No attention was logged at step {step}."):
             options = {"alignments": self.alignments, "predicted": self.shown}
             entries = self._entries(self.pairs, step=step, **options)
-            if entries:
-                shown = measured(entries[: self.shown], entries[self.shown :])
-                self._write(shown, {"importance": self._importance() if with_importance else None})
+            shown = measured(entries[: self.shown], entries[self.shown :])
+            self._write(shown, {"importance": self._importance() if with_importance else None})
 
     def _log_output(self, step: int) -> None:
         """Add the attention on the model's own translations, once per step."""
         if self.translate is None or step <= self._logged_output or has_diverged(self.model):
             return
         self._logged_output = step
-        with self._paused():
+        with self._paused(), warning_if_diverged(f"No translation was logged at step {step}."):
             sources = [source for source, _ in self.pairs[: self.shown]]
-            try:
-                beams = self.translate(sources)
-            except FloatingPointError as error:
-                warnings.warn(f"No translation was logged at step {step}. {error}", stacklevel=2)
-                return
+            beams = self.translate(sources)
             found = [best[0] for best in beams]
             pairs = [(source, best.text) for source, best in zip(sources, found, strict=True)]
             ids = [best.token_ids for best in found]
             options = {"target": "output", "target_ids": ids, "alternatives": beams}
-            entries = self._entries(pairs, step=step, **options)
-            if entries:
-                self._write(measured(entries), {})
+            with warning_if_diverged(f"No attention was logged at step {step}."):
+                self._write(measured(self._entries(pairs, step=step, **options)), {})
 
     def _importance(self) -> dict[str, list[list[float]]] | None:
         """Return the importance of all heads, or None if a loss is not finite."""
@@ -200,16 +193,8 @@ class AttentionLog(RunCallback):
         return importance if is_finite else None
 
     def _entries(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[Entry]:
-        """Return the entries of pairs; warn and return none if the model has diverged."""
-        try:
-            return attention_entries(
-                self.model, self.tokenizer, pairs, token_ranks=self.token_ranks, **options
-            )
-        except FloatingPointError as error:
-            warnings.warn(
-                f"No attention was logged at step {options['step']}. {error}", stacklevel=2
-            )
-            return []
+        ranks = self.token_ranks
+        return attention_entries(self.model, self.tokenizer, pairs, token_ranks=ranks, **options)
 
     def _write(self, entries: Sequence[Entry], fields: Mapping[str, Any]) -> None:
         for number, entry in enumerate(entries):

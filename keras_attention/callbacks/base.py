@@ -48,9 +48,8 @@ class RunCallback(keras.callbacks.Callback):
 
     def __init__(self, stop: Stop | None = None):
         super().__init__()
-        if stop is not None:
-            check_has("stop", stop, "a Stop", "signal_name", "within_epoch")
         self.stop = Stop() if stop is None else stop
+        check_has("stop", self.stop, "a Stop", "signal_name", "within_epoch")
         self._done = 0  # batches of the epoch
 
     def before_update(self, batch: int) -> None:

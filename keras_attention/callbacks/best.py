@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_attention.callbacks.base import RunCallback, Stop, updates_of
-from keras_attention.utils.checks import check_choice, check_has, check_text
+from keras_attention.utils.checks import check_choice, check_has, check_optional, check_text
 
 if TYPE_CHECKING:
     from keras_attention.callbacks.budget import Budget
@@ -66,8 +66,7 @@ class BestCheckpoint(RunCallback):
         super().__init__(stop)
         self.monitor = check_text("monitor", monitor)
         self.mode = check_choice("mode", mode, MODES)
-        if budget is not None:
-            check_has("budget", budget, "a Budget", "finish", "cools_from")
+        check_optional(check_has, "budget", budget, "a Budget", "finish", "cools_from")
         self.budget = budget
         # At the ends of whole epochs; of them, before the cool-down; where training ended within an epoch.
         self._whole: Found | None = None

@@ -11,7 +11,7 @@ from typing import Any
 from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
-from keras_attention.utils.checks import check_integer, check_iterable, check_number
+from keras_attention.utils.checks import check_integer, check_iterable, check_number, check_optional
 from keras_attention.utils.cooldown import cooldown_start, finishing_steps
 
 # With a clock, the schedule is told of each new share of this size: the rate is never far from its curve.
@@ -77,22 +77,13 @@ class Budget(RunCallback):
         patience: int | None = None,
     ):
         super().__init__()
-        if steps is not None:
-            check_integer("steps", steps, 1)
-        if minutes is not None:
-            check_number("minutes", minutes, above=0)
-        check_number("seconds_before", seconds_before, least=0)
-        if batches is not None:
-            check_iterable("batches", batches)
-        if cooldown is not None:
-            check_number("cooldown", cooldown, above=0, most=0.5)
-        if patience is not None:
-            check_integer("patience", patience, 1)
-        self.steps = steps
+        self.steps = check_optional(check_integer, "steps", steps, 1)
+        check_optional(check_number, "minutes", minutes, above=0)
         self.minutes = minutes
-        self.batches = batches
-        self.cooldown = cooldown
-        self.patience = patience
+        check_number("seconds_before", seconds_before, least=0)
+        self.batches = check_optional(check_iterable, "batches", batches)
+        self.cooldown = check_optional(check_number, "cooldown", cooldown, above=0, most=0.5)
+        self.patience = check_optional(check_integer, "patience", patience, 1)
         self.updates = 0
         self.seconds = seconds_before
         self.shape: tuple[int, int, int] | None = None

@@ -35,6 +35,7 @@ from keras_attention.utils.checks import (
     check_integer,
     check_iterable,
     check_number,
+    check_optional,
     check_path,
 )
 from keras_attention.utils.files import check_still_there, remove_folder, remove_leftovers
@@ -103,15 +104,11 @@ class Checkpoints(RunCallback):
         self.folder = check_path("folder", folder)
         self.keep = check_integer("keep", keep, 1)
         self.write = check_boolean("write", write)
-        if every_minutes is not None:
-            check_number("every_minutes", every_minutes, above=0)
-        if every_updates is not None:
-            check_integer("every_updates", every_updates, 1)
+        self.every_minutes = check_optional(check_number, "every_minutes", every_minutes, above=0)
+        self.every_updates = check_optional(check_integer, "every_updates", every_updates, 1)
         for callback in check_iterable("stateful", stateful):
             check_has("stateful", callback, "callbacks", "get_state", "set_state")
         check_intervals(average_minutes, average_updates, "average_")
-        self.every_minutes = every_minutes
-        self.every_updates = every_updates
         self.average_minutes = average_minutes
         self.average_updates = average_updates
         self.stateful = {type(callback).__name__: callback for callback in stateful}
@@ -251,7 +248,14 @@ class Checkpoints(RunCallback):
         self.updates += 1
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
-        self.history.append(self._entry(epoch, logs))
+        self.history.append(
+            {
+                "epoch": epoch + 1,
+                "updates": updates_of(self.model),
+                "seconds": round(self.seconds, 3),
+                **logged_numbers(logs),
+            }
+        )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.seconds = time.monotonic() - self._started
@@ -260,14 +264,6 @@ class Checkpoints(RunCallback):
             self.epoch, self.batch = epoch + 1, 0
         self.finished = self.model.stop_training and not self.stop.interrupts
         self._save("end" if self.finished else "signal" if self.stop.within_epoch else "epoch")
-
-    def _entry(self, epoch: int, logs: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "epoch": epoch + 1,
-            "updates": updates_of(self.model),
-            "seconds": round(self.seconds, 3),
-            **logged_numbers(logs),
-        }
 
     def _interval(self) -> int:
         return 0 if self.every_minutes is None else int(self.seconds // (60 * self.every_minutes))

@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 from keras_attention.callbacks.base import RunCallback, logged_numbers
 from keras_attention.callbacks.budget import Budget
-from keras_attention.callbacks.monitor import TrainingMonitor, spoken_name
-from keras_attention.utils.checks import check_callable, check_has
+from keras_attention.callbacks.monitor import TrainingMonitor
+from keras_attention.utils.checks import check_callable, check_has, check_optional
 from keras_attention.utils.progress import Progress, say
 
 
@@ -34,17 +34,12 @@ class ConsoleProgress(RunCallback):
     ):
         super().__init__()
         check_has("budget", budget, "a Budget", "steps", "minutes")
-        if monitor is not None:
-            check_has("monitor", monitor, "a TrainingMonitor", "last")
-        if stream is not None:
-            check_has("stream", stream, "a file to write to", "write")
-        if announce is not None:
-            check_callable("announce", announce)
+        check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "last")
+        check_optional(check_has, "stream", stream, "a file to write to", "write")
         self.budget = budget
         self.monitor = monitor
         self.stream = stream
-        self.announce = announce
-        self._batch = 0
+        self.announce = check_optional(check_callable, "announce", announce)
         self._progress = Progress(None, "training", enabled=False)
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -59,7 +54,6 @@ class ConsoleProgress(RunCallback):
 
     def before_update(self, batch: int) -> None:
         budget = self.budget
-        self._batch = batch
         self._progress.note("" if budget.is_timed else _first_of(budget.shape))
         # `budget` has counted the batch that begins now, which is not done yet.
         updates = budget.updates - 1
@@ -76,11 +70,11 @@ class ConsoleProgress(RunCallback):
         validation: list[str] = []
         for name, value in logged_numbers(logs or {}).items():
             part = validation if name.startswith("val_") else own
-            part.append(f"{spoken_name(name.removeprefix('val_'))} {value:.3f}")
-        values = "; ".join(
-            [", ".join(own), *(["validation " + ", ".join(validation)] if validation else [])]
-        )
-        done, all_batches = self._batch + 1, (self.params or {}).get("steps")
+            part.append(f"{_spoken(name)} {value:.3f}")
+        values = ", ".join(own)
+        if validation:
+            values += f"; validation {', '.join(validation)}"
+        done, all_batches = self._done, (self.params or {}).get("steps")
         name = f"epoch {epoch + 1}"
         if all_batches is not None and done < all_batches:
             name += f" (part of it: {done:,} of {all_batches:,} batches)"
@@ -107,6 +101,12 @@ class ConsoleProgress(RunCallback):
         if "tokens_per_second" in entry:
             parts.append(f"{entry['tokens_per_second']:,.0f} tokens/s")
         return ", ".join(parts)
+
+
+def _spoken(name: str) -> str:
+    """Return a readable name for a number in Keras' logs: of "val_bleu" it is "BLEU"."""
+    words = name.removeprefix("val_").split("_")
+    return " ".join({"bleu": "BLEU", "chrf": "chrF"}.get(word, word) for word in words)
 
 
 def _first_of(shape: tuple[int, int, int] | None) -> str:

@@ -18,6 +18,7 @@ from keras_attention.utils.checks import (
     check_integer,
     check_iterable,
     check_number,
+    check_optional,
 )
 from keras_attention.visualization.summary_writer import SummaryWriter
 
@@ -110,33 +111,25 @@ class TrainingMonitor(RunCallback):
         budget: Budget | None = None,
     ):
         super().__init__()
-        if writer is not None:
-            check_has("writer", writer, "a SummaryWriter", "scalar")
-        if batches is not None:
-            if not hasattr(batches, "tokens_in_batch"):
-                check_iterable("batches", batches)
-        check_integer("every", every, 1)
-        if log is not None:
-            check_has("log", log, "a MetricsLog", "write")
-        if flops is not None:
-            check_callable("flops", flops)
-        if peak is not None:
-            check_number("peak", peak, above=0)
-        if validation_writer is not None:
-            check_has("validation_writer", validation_writer, "a SummaryWriter", "scalar")
-        if budget is not None:
-            check_has("budget", budget, "a Budget", "pause")
+        check_optional(check_has, "writer", writer, "a SummaryWriter", "scalar")
+        check_optional(
+            check_has, "validation_writer", validation_writer, "a SummaryWriter", "scalar"
+        )
+        check_optional(check_has, "log", log, "a MetricsLog", "write")
+        check_optional(check_has, "budget", budget, "a Budget", "pause")
+        if not hasattr(batches, "tokens_in_batch"):
+            check_optional(check_iterable, "batches", batches)
+        self.batches = batches
+        self.every = check_integer("every", every, 1)
+        self.flops = check_optional(check_callable, "flops", flops)
+        self.peak = check_optional(check_number, "peak", peak, above=0)
         self.writer = writer
         self.validation_writer = validation_writer
-        self.batches = batches
-        self.every = every
         self.log = log
-        self.flops = flops
-        self.peak = peak
         self.budget = budget
         self.last: dict[str, float] = {}
         self._begun = False  # whether the first batch of the run, which compiles, is over
-        self._epoch = self._batch = self._first_batch = 0
+        self._epoch = self._first_batch = 0
         self._within_epoch = False
         self._loss_sums = (0.0, 0.0)
         self._state: dict[str, Any] | None = None
@@ -176,7 +169,7 @@ class TrainingMonitor(RunCallback):
         state, self._state = self._state, None
         self._size = None
         if state is not None and state["within_epoch"]:
-            self._first_batch = self._batch = state["first_batch"]
+            self._first_batch = state["first_batch"]
             self._loss_sums = (state["loss_sums"][0], state["loss_sums"][1])
             return
         self._loss_sums = (0.0, 0.0)  # Keras resets its metrics now
@@ -184,7 +177,7 @@ class TrainingMonitor(RunCallback):
 
     def before_update(self, batch: int) -> None:
         """Log when enough batches are complete; `batch` is their number in this epoch."""
-        self._batch, self._within_epoch = batch, True
+        self._within_epoch = True
         complete = batch - self._first_batch
         if complete and not self._begun:
             self._begun = True
@@ -198,7 +191,7 @@ class TrainingMonitor(RunCallback):
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Log Keras' results of the epoch."""
         steps = self.params.get("steps")
-        self._within_epoch = steps is not None and self._batch + 1 < steps
+        self._within_epoch = steps is not None and self._done < steps
         if self._within_epoch and self.log is not None:
             self._size = self.log.size  # cut short: a resumed run completes the epoch
         values = {name: number(value) for name, value in (logs or {}).items()}
@@ -291,16 +284,6 @@ class TrainingMonitor(RunCallback):
             self.validation_writer.flush()
         if self.log is not None:
             self.log.write({"kind": kind, "update": step, "epoch": epoch, **values})
-
-
-def spoken_name(name: str) -> str:
-    """Return a readable name for a number in Keras' logs.
-
-    >>> [spoken_name(name) for name in ("loss", "val_loss", "val_bleu", "learning_rate")]
-    ['loss', 'validation loss', 'validation BLEU', 'learning rate']
-    """
-    words = name.replace("val_", "validation_").split("_")
-    return " ".join({"bleu": "BLEU", "chrf": "chrF"}.get(word, word) for word in words)
 
 
 def number(value: Any) -> float:

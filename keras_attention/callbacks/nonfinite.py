@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 
 from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.training.checkpoint_store import first_nonfinite
-from keras_attention.utils.checks import check_has, check_integer
+from keras_attention.utils.checks import check_has, check_integer, check_optional
 from keras_attention.utils.sides import decode_side
 
 
@@ -42,15 +45,10 @@ class StopOnNonFinite(RunCallback):
 
     def __init__(self, batches: Any, tokenizer: Any = None, every: int = 100, shown: int = 5):
         super().__init__()
-        check_has("batches", batches, "TokenBatches", "pairs")
-        if tokenizer is not None:
-            check_has("tokenizer", tokenizer, "a Tokenizer", "decode")
-        check_integer("every", every, 1)
-        check_integer("shown", shown, 1)
-        self.batches = batches
-        self.tokenizer = tokenizer
-        self.every = every
-        self.shown = shown
+        self.batches = check_has("batches", batches, "TokenBatches", "pairs")
+        self.tokenizer = check_optional(check_has, "tokenizer", tokenizer, "a Tokenizer", "decode")
+        self.every = check_integer("every", every, 1)
+        self.shown = check_integer("shown", shown, 1)
         self.error: NonFiniteTraining | None = None
         self._good_updates = 0
 
@@ -123,6 +121,15 @@ class StopOnNonFinite(RunCallback):
 def has_diverged(model: keras.Model) -> bool:
     """Whether a gradient or the state of a model is not finite: its outputs are then meaningless."""
     return first_nonfinite(model) is not None
+
+
+@contextlib.contextmanager
+def warning_if_diverged(what_is_missing: str) -> Iterator[None]:
+    """Warn where the outputs of a model are not finite: it has diverged since it was asked."""
+    try:
+        yield
+    except FloatingPointError as error:
+        warnings.warn(f"{what_is_missing} {error}", stacklevel=3)
 
 
 def _losses(model: keras.Model) -> list[float]:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.best import MODES, is_better
-from keras_attention.utils.checks import check_choice, check_has, check_integer, check_text
+from keras_attention.utils.checks import (
+    check_choice,
+    check_has,
+    check_integer,
+    check_optional,
+    check_text,
+)
 from keras_attention.utils.progress import say
 
 if TYPE_CHECKING:
@@ -55,13 +61,9 @@ class StopWithoutGain(RunCallback):
         mode: str = "min",
     ):
         super().__init__(stop)
-        if patience is not None:
-            check_integer("patience", patience, 1)
-        check_text("monitor", monitor)
-        if budget is not None:
-            check_has("budget", budget, "a Budget", "finish", "cools_from")
-        self.patience = patience
-        self.monitor = monitor
+        self.patience = check_optional(check_integer, "patience", patience, 1)
+        self.monitor = check_text("monitor", monitor)
+        check_optional(check_has, "budget", budget, "a Budget", "finish", "cools_from")
         self.budget = budget
         self.mode = check_choice("mode", mode, MODES)
         self.is_over = False

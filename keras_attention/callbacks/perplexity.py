@@ -27,8 +27,7 @@ class ValidationPerplexity(RunCallback):
 
     def __init__(self, batches: Any, stop: Stop | None = None):
         super().__init__(stop)
-        check_iterable("batches", batches)
-        self.batches = batches
+        self.batches = check_iterable("batches", batches)
         self._meter: PerplexityMeter | None = None
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:

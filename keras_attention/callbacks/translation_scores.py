@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
-from keras_attention.callbacks.nonfinite import has_diverged
+from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
 from keras_attention.training.moving_average import with_moving_average
-from keras_attention.utils.checks import check_callable, check_has, check_integer
+from keras_attention.utils.checks import check_callable, check_has, check_integer, check_optional
 from keras_attention.utils.progress import activity
 
 
@@ -57,28 +56,16 @@ class TranslationScores(RunCallback):
         stop: Stop | None = None,
     ):
         super().__init__(stop)
-        check_callable("translate", translate)
-        check_integer("every_epochs", every_epochs, 1)
-        if monitor is not None:
-            check_has("monitor", monitor, "a TrainingMonitor", "paused")
-        self.translate = translate
+        self.translate = check_callable("translate", translate)
+        self.every_epochs = check_integer("every_epochs", every_epochs, 1)
+        self.monitor = check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "paused")
         self.sources, self.references = check_lines(sources, references, "sources")
-        self.every_epochs = every_epochs
-        self.monitor = monitor
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
-        if (epoch + 1) % self.every_epochs == 0:
-            logs.update({f"val_{name}": value for name, value in self._scores_if_any().items()})
-
-    def _scores_if_any(self) -> dict[str, float]:
-        """Return the scores; warn and return {} if the model has diverged since the last check."""
-        if has_diverged(self.model):
-            return {}
-        try:
-            return self.scores()
-        except FloatingPointError as error:
-            warnings.warn(f"There are no scores of translations. {error}", stacklevel=2)
-            return {}
+        if (epoch + 1) % self.every_epochs or has_diverged(self.model):
+            return
+        with warning_if_diverged("There are no scores of translations."):
+            logs.update({f"val_{name}": value for name, value in self.scores().items()})
 
     def scores(self) -> dict[str, float]:
         """Return BLEU and chrF of the current model."""

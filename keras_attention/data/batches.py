@@ -146,7 +146,7 @@ class TokenBatches(keras.utils.PyDataset):
         _check_room(batch_tokens, int(lengths.max()), num_replicas)
         self._shapes, buckets = choose_buckets(lengths, batch_tokens, num_replicas, max_shapes)
         self._pairs = [kept[buckets == bucket] for bucket in range(len(self._shapes))]
-        self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+        self._make_caches()
         self._length = len(self._plan(0))
         self._start = 0
         self._shard = (0, 1)
@@ -154,13 +154,17 @@ class TokenBatches(keras.utils.PyDataset):
         self._is_begun = False
         self._read = np.zeros(self._length, bool)
 
+    def _make_caches(self) -> None:
+        self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_plan"}
+        state = self.__dict__.items()
+        return {name: value for name, value in state if not hasattr(value, "cache_info")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._read = self._read.copy()
-        self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+        self._make_caches()
 
     @property
     def epoch(self) -> int:
@@ -409,14 +413,10 @@ class TokenBatches(keras.utils.PyDataset):
     def _make_plan(self, epoch: int) -> list[tuple[BatchShape, np.ndarray]]:
         """Return the batches of an epoch: (shape, indices of the pairs)."""
         number, part = divmod(epoch, self.epochs_per_pass)
-        plan = self._pass_plan(number)
+        plan = self._planned_pass(self._pairs, np.random.default_rng([self.seed, number]))
         length = -(-len(plan) // self.epochs_per_pass)
         start = part * length
         return with_varied_start([plan[i % len(plan)] for i in range(start, start + length)])
-
-    def _pass_plan(self, number: int) -> list[tuple[BatchShape, np.ndarray]]:
-        """Return the batches of a pass over all pairs."""
-        return self._planned_pass(self._pairs, np.random.default_rng([self.seed, number]))
 
     def _planned_pass(
         self, buckets: list[np.ndarray], random: np.random.Generator

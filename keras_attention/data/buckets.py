@@ -62,7 +62,8 @@ def choose_buckets(
     while True:
         shapes = _shapes(cells, members, batch_tokens, num_replicas)
         positions = sum(_batch_rows(shape, num_replicas) * shape.positions for shape, _ in shapes)
-        number = len(shapes) + sum(_has_own_remainder(shape) for shape, _ in shapes)
+        # A rest that no bucket takes has a shape of its own.
+        number = len(shapes) + sum(shape.next is None and shape.rest > 0 for shape, _ in shapes)
         if number <= max_shapes and (best_positions is None or positions < best_positions):
             best, best_positions = shapes, positions
         if len(members) == max_shapes or splits[0][0] == 0:
@@ -152,10 +153,6 @@ def _smallest_with_room(
         and later.target_length >= shape.target_length
     ]
     return min(room)[1] if room else None
-
-
-def _has_own_remainder(shape: BatchShape) -> bool:
-    return shape.next is None and shape.rest > 0
 
 
 def _batch_rows(shape: BatchShape, num_replicas: int) -> int:

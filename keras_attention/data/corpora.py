@@ -12,6 +12,7 @@ from typing import Any
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.demo import load_demo
+from keras_attention.data.download import Origin
 from keras_attention.data.filters import Filters, check_filters
 from keras_attention.data.header_row import looks_like_header
 from keras_attention.data.held_out import SelectedPairs, hold_out
@@ -84,7 +85,7 @@ def load_corpus(
         raise ValueError(f"`base_url` must be a str. Received: {base_url!r}")
     if filters is not None:
         check_filters(filters)
-    corpus = LOADERS[name](languages, data_dir, cache_dir, base_url)
+    corpus = LOADERS[name](languages, Origin(data_dir, cache_dir, base_url))
     return corpus.filtered(filters).check()
 
 
@@ -333,7 +334,7 @@ def _warn_of_header(pairs: Iterable[Pair], languages: tuple[str, str]) -> None:
         )
 
 
-LOADERS: dict[str, Callable[..., Corpus]] = {
+LOADERS: dict[str, Callable[[tuple[str, str], Origin], Corpus]] = {
     "demo": load_demo,
     "multi30k": load_multi30k,
     "wmt14": load_wmt14,

@@ -16,7 +16,8 @@ import gzip
 from pathlib import Path
 
 from keras_attention.data.corpus import Corpus
-from keras_attention.data.parallel_text import Pair, ParallelText, PathLike
+from keras_attention.data.download import Origin
+from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.utils.files import verify_files
 
 FOLDER = Path(__file__).parent / "demo_corpus"
@@ -33,17 +34,12 @@ DESCRIPTION = (
 )
 
 
-def load_demo(
-    languages: tuple[str, str],
-    data_dir: PathLike | None,
-    cache_dir: PathLike | None,
-    base_url: str | None,
-) -> Corpus:
+def load_demo(languages: tuple[str, str], origin: Origin) -> Corpus:
     """Return the demo corpus, with the true word alignment of every pair."""
-    if languages != ("en", "de") or data_dir is not None:
+    if languages != ("en", "de") or origin.data_dir is not None:
         raise ValueError(
             "The demo corpus is embedded and goes from 'en' to 'de' only. "
-            f"Received: languages={languages}, data_dir={data_dir!r}"
+            f"Received: languages={languages}, data_dir={origin.data_dir!r}"
         )
     files = {f"{split}.tsv.gz": sha256 for split, sha256 in SHA256.items()}
     verify_files(FOLDER, files, "Install keras_attention again.")

@@ -20,6 +20,7 @@ from typing import BinaryIO, NamedTuple
 from filelock import Timeout
 
 from keras_attention.data.text_files import check_packed
+from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.files import OccupiedPath, flush, locked, sha256_of, write_atomically
 from keras_attention.utils.progress import Progress, activity
 
@@ -53,6 +54,35 @@ class Tries(NamedTuple):
 
 
 USUAL_TRIES = Tries()
+
+
+class Origin(NamedTuple):
+    """Where the files of a corpus come from: a folder of the user's, or the web by way of the cache.
+
+    Attributes:
+        data_dir: The user's folder; None to download.
+        cache_dir: Folder for downloads; None for the usual one.
+        base_url: Mirror to download from; None for the usual address.
+    """
+
+    data_dir: str | os.PathLike[str] | None
+    cache_dir: str | os.PathLike[str] | None
+    base_url: str | None
+
+    def folder(self, name: str) -> Path:
+        """Return the folder with the files of the corpus of this name."""
+        if self.data_dir is not None:
+            return Path(self.data_dir)
+        return cache_folder(name, self.cache_dir)
+
+
+@contextlib.contextmanager
+def advising(advice: str) -> Iterator[None]:
+    """Add to the message of a failed download what to do without a connection."""
+    try:
+        yield
+    except ConnectionError as error:
+        raise ConnectionError(f"{error}\nWithout a connection, {advice}") from error
 
 
 def download(

@@ -77,12 +77,9 @@ class Markup:
     def __init__(self, text: str, protects: bool = True, symbols: Collection[str] = ()):
         self._symbols = symbols
         items = list(_items(text, protects, symbols))
-        self.has_marks = any(item.kind != "text" or item.is_entity for item in items)
-        self._is_markup = any(
-            item.text.startswith("<") or item.is_entity
-            for item in items
-            if item.kind != "text" or item.is_entity
-        )
+        marks = [item for item in items if item.kind != "text" or item.is_entity]
+        self.has_marks = bool(marks)
+        self._is_markup = any(mark.is_entity or mark.text.startswith("<") for mark in marks)
         self._root = Mark()
         self.plain = _flat(items, self._root) if self.has_marks else text
         self._words = Words(self.plain)

@@ -81,20 +81,13 @@ class MixedBatches(TokenBatches):
         self._begun: dict[int, tuple[list[int], list[int], int]] = {
             0: ([0] * len(stores), [0] * len(stores), 0)
         }
-        self._cache()
         joined = JoinedStore(stores)
         self._starts = joined.starts
         super().__init__(joined, **{**options, "shuffle": True})
 
-    def _cache(self) -> None:
+    def _make_caches(self) -> None:
+        super()._make_caches()
         self._part_plan = functools.lru_cache(maxsize=2 * len(self._names))(self._make_part_plan)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_part_plan"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._cache()
 
     @functools.cached_property
     def _parts(self) -> list[list[np.ndarray]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from keras_attention.data.corpus import Corpus
-from keras_attention.data.download import download
+from keras_attention.data.download import Origin, advising, download
 from keras_attention.data.parallel_text import FilePairs, ParallelText
-from keras_attention.data.text_files import PathLike, packed_or_plain
-from keras_attention.utils.cache import cache_folder
+from keras_attention.data.text_files import packed_or_plain
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d/data/task1/raw"
 MULTI30K_LANGUAGES = ("en", "de", "fr")
@@ -33,23 +32,16 @@ MULTI30K_DESCRIPTION = (
 )
 
 
-def load_multi30k(
-    languages: tuple[str, str],
-    data_dir: PathLike | None,
-    cache_dir: PathLike | None,
-    base_url: str | None,
-) -> Corpus:
+def load_multi30k(languages: tuple[str, str], origin: Origin) -> Corpus:
     """Return the corpus in one direction, from a folder or downloaded; see `load_corpus`."""
     if not set(languages) <= set(MULTI30K_LANGUAGES) or languages[0] == languages[1]:
         raise ValueError(
             f"Multi30K has the languages {', '.join(MULTI30K_LANGUAGES)}; choose two of them. "
             f"Received: source_language={languages[0]!r}, target_language={languages[1]!r}"
         )
-    if data_dir is None:
-        folder = cache_folder("multi30k", cache_dir)
-        _download_multi30k(folder, languages, base_url or MULTI30K_URL)
-    else:
-        folder = Path(data_dir)
+    folder = origin.folder("multi30k")
+    if origin.data_dir is None:
+        _download_multi30k(folder, languages, origin.base_url or MULTI30K_URL)
     texts = _multi30k_texts(folder, languages)
     return Corpus(
         "multi30k", *languages, False, MULTI30K_DESCRIPTION,
@@ -61,14 +53,12 @@ def load_multi30k(
 def _download_multi30k(folder: Path, languages: tuple[str, str], base_url: str) -> None:
     files = [f"{split}.{language}.gz" for split in MULTI30K_SPLITS for language in languages]
     for file in files:
-        try:
+        missing = [file for file in files if not (folder / file).exists()]
+        with advising(
+            f"put these files from {base_url} into '{folder}', or into a folder that you pass as "
+            f"`data_dir` (--data-dir): {', '.join(missing)}"
+        ):
             download(f"{base_url}/{file}", folder / file, MULTI30K_SHA256[file])
-        except ConnectionError as error:
-            missing = [file for file in files if not (folder / file).exists()]
-            raise ConnectionError(
-                f"{error}\nWithout a connection, put these files from {base_url} into '{folder}', "
-                f"or into a folder that you pass as `data_dir` (--data-dir): {', '.join(missing)}"
-            ) from error
 
 
 def _multi30k_texts(folder: Path, languages: tuple[str, str]) -> dict[str, ParallelText]:

@@ -44,6 +44,12 @@ def tokenizer_fingerprint(
     return digest.hexdigest()
 
 
+def _settings(metadata: dict[str, Any]) -> tuple[str, str, str | None]:
+    """Return the algorithm, the normalisation and the prefix; earlier versions wrote only the first."""
+    normalization = metadata.get("normalization", OLD_NORMALIZATION)
+    return metadata.get("algorithm", ""), normalization, metadata.get("source_prefix")
+
+
 def read_metadata(folder: Path) -> dict[str, Any]:
     """Read `tokenizer.json`."""
     remedy = "Copy it again or train again."
@@ -101,9 +107,8 @@ class SavedTokenizer:
         place = nullcontext(folder) if is_shared else atomic_folder(folder, replace=True)
         with place as files:
             write_atomically(files / MODEL_FILE, self._model)
-            write_signed_json(
-                files / METADATA_FILE, metadata
-            )  # Last: it marks the tokenizer as complete.
+            # Last: it marks the tokenizer as complete.
+            write_signed_json(files / METADATA_FILE, metadata)
 
     @staticmethod
     def is_saved_in(folder: str | os.PathLike[str]) -> bool:
@@ -140,12 +145,7 @@ class SavedTokenizer:
             ) from None
         damaged = f"'{folder / MODEL_FILE}' is damaged: it does not belong to {METADATA_FILE}. "
         try:
-            # Earlier versions did not write the normalisation.
-            algorithm, normalization = (
-                metadata.get("algorithm", ""),
-                metadata.get("normalization", OLD_NORMALIZATION),
-            )
-            tokenizer = cls(model, algorithm, normalization, metadata.get("source_prefix"))
+            tokenizer = cls(model, *_settings(metadata))
         except (ValueError, RuntimeError) as error:
             raise ValueError(f"{damaged}Copy it again or train again. ({error})") from error
         if tokenizer.fingerprint() != metadata.get("fingerprint"):
@@ -169,8 +169,7 @@ def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> b
     # What is replaced by itself fits: a process was killed before it wrote the other file.
     fits = content == model
     if known is not None and content is not None and not fits:
-        how = (known.get("normalization", OLD_NORMALIZATION), known.get("source_prefix"))
-        fits = tokenizer_fingerprint(content, known["algorithm"], *how) == known["fingerprint"]
+        fits = tokenizer_fingerprint(content, *_settings(known)) == known["fingerprint"]
     foreign = [METADATA_FILE] if METADATA_FILE in there and known is None else []
     foreign += [MODEL_FILE] if MODEL_FILE in there and not fits else []
     if foreign:

@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -329,16 +329,15 @@ def _write_store(
     write_signed_json(folder / METADATA_FILE, metadata)
 
 
-class _Writers:
+class _Writers(contextlib.ExitStack):
     """Writes the four files of a store, and computes their checksums."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         names = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]
         self._digests = {name: hashlib.sha256() for name in names}
+        self._files = {name: self.enter_context(open(folder / name, "wb")) for name in names}
         self.tokens = dict.fromkeys(SIDES, 0)
-        self._files: dict[str, BinaryIO] = {}
-        for name in names:
-            self._files[name] = open(folder / name, "wb")
         for side in SIDES:
             self._write(f"{side}.offsets", np.zeros(1, OFFSETS))
 
@@ -357,13 +356,6 @@ class _Writers:
         content = numbers.tobytes()
         self._digests[name].update(content)
         self._files[name].write(content)
-
-    def __enter__(self) -> _Writers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for file in self._files.values():
-            file.close()
 
 
 def _chunks(

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_attention.data.corpus import Corpus
-from keras_attention.data.download import download
+from keras_attention.data.download import Origin, advising, download
 from keras_attention.data.parallel_text import ParallelText, PathLike
 from keras_attention.data.text_files import existing_file, is_pipe
 from keras_attention.data.trees import escape_word, linearize, read_trees
-from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.progress import Progress
 
 if TYPE_CHECKING:
@@ -108,16 +107,9 @@ class Treebank:
         Args:
             leaves: What is written for each word: `"tags"`, `"XX"` or `"words"`. Defaults to `"tags"`.
         """
-        return Corpus(
-            self.name,
-            "words",
-            "tree",
-            False,
-            self.description,
-            train=_parallel_text(self.train, leaves),
-            validation=_parallel_text(self.validation, leaves),
-            test=_parallel_text(self.test, leaves),
-        )
+        train, validation, test = (_parallel_text(trees, leaves) for trees in self.parts.values())
+        about = (self.name, "words", "tree", False, self.description)
+        return Corpus(*about, train, validation, test)
 
 
 def load_treebank(
@@ -155,7 +147,7 @@ def load_treebank(
             f"Unknown treebank. Expected one of {', '.join(LOADERS)}. Received: name={name!r}. "
             "For files of your own use `treebank_from_files`."
         )
-    return LOADERS[name](None if data_dir is None else Path(data_dir), cache_dir, base_url)
+    return LOADERS[name](Origin(data_dir, cache_dir, base_url))
 
 
 def treebank_from_files(
@@ -225,14 +217,12 @@ def _parallel_text(trees: Trees, leaves: str) -> ParallelText:
     )
 
 
-def _load_craft(
-    data_dir: Path | None, cache_dir: PathLike | None, base_url: str | None
-) -> Treebank:
-    if data_dir is None:
-        folder = cache_folder("craft", cache_dir)
-        _download_craft(folder, base_url or CRAFT_URL)
-    else:
-        folder = data_dir / CRAFT_FOLDER if (data_dir / CRAFT_FOLDER).is_dir() else data_dir
+def _load_craft(origin: Origin) -> Treebank:
+    folder = origin.folder("craft")
+    if origin.data_dir is None:
+        _download_craft(folder, origin.base_url or CRAFT_URL)
+    elif (folder / CRAFT_FOLDER).is_dir():
+        folder = folder / CRAFT_FOLDER
     files = {
         part: [folder / f"{article}.tree" for article in articles]
         for part, articles in craft_sums().items()
@@ -249,33 +239,29 @@ def _load_craft(
 
 def _download_craft(folder: Path, base_url: str) -> None:
     articles = [item for part in craft_sums().values() for item in part.items()]
-    with Progress(len(articles), "downloading the trees of CRAFT", "articles") as progress:
+    advice = (
+        f"put the .tree files from {base_url} into '{folder}', or into a folder that you pass as "
+        "`data_dir` (--data-dir)."
+    )
+    label = "downloading the trees of CRAFT"
+    with advising(advice), Progress(len(articles), label, "articles") as progress:
         for article, sha256 in articles:
             file = f"{article}.tree"
-            try:
-                download(f"{base_url}/{file}", folder / file, sha256)
-            except ConnectionError as error:
-                raise ConnectionError(
-                    f"{error}\nWithout a connection, put the .tree files from {base_url} into "
-                    f"'{folder}', or into a folder that you pass as `data_dir` (--data-dir)."
-                ) from error
+            download(f"{base_url}/{file}", folder / file, sha256)
             progress.add(1)
 
 
-def _load_sample(
-    data_dir: Path | None, cache_dir: PathLike | None, base_url: str | None
-) -> Treebank:
+def _load_sample(origin: Origin) -> Treebank:
     """Load nltk's sample. Each article is in one part, so no test article is trained on."""
-    folder = cache_folder("wsj_sample", cache_dir) if data_dir is None else data_dir
+    folder = origin.folder("wsj_sample")
     archive = folder / SAMPLE_ARCHIVE
-    if data_dir is None:
-        try:
-            download(f"{base_url or SAMPLE_URL}/{SAMPLE_ARCHIVE}", archive, SAMPLE_SHA256)
-        except ConnectionError as error:
-            raise ConnectionError(
-                f"{error}\nWithout a connection, put {SAMPLE_ARCHIVE} into '{folder}', or pass the folder "
-                "of nltk's treebank as `data_dir` (--data-dir)."
-            ) from error
+    if origin.data_dir is None:
+        with advising(
+            f"put {SAMPLE_ARCHIVE} into '{folder}', or pass the folder of nltk's treebank as `data_dir` "
+            "(--data-dir)."
+        ):
+            url = f"{origin.base_url or SAMPLE_URL}/{SAMPLE_ARCHIVE}"
+            download(url, archive, SAMPLE_SHA256)
     below: Path | zipfile.Path = folder
     if archive.is_file():
         with _naming(archive):
@@ -297,12 +283,13 @@ def _load_sample(
     return _treebank("wsj_sample", SAMPLE_DESCRIPTION, files)
 
 
-def _load_penn(data_dir: Path | None, cache_dir: PathLike | None, base_url: str | None) -> Treebank:
-    if data_dir is None:
+def _load_penn(origin: Origin) -> Treebank:
+    if origin.data_dir is None:
         raise ValueError(
             "The Penn Treebank cannot be downloaded: it is LDC99T42, from the LDC. Name the folder of "
             "its Wall Street Journal, with the sections 02 to 23. Received: data_dir=None"
         )
+    data_dir = Path(origin.data_dir)
     folder = next(
         (data_dir / sub for sub in PENN_FOLDERS if (data_dir / sub / "02").is_dir()), data_dir
     )
@@ -325,7 +312,7 @@ def _files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in TREE_SUFFIXES)
 
 
-LOADERS: dict[str, Callable[[Path | None, PathLike | None, str | None], Treebank]] = {
+LOADERS: dict[str, Callable[[Origin], Treebank]] = {
     "craft": _load_craft,
     "wsj_sample": _load_sample,
     "penn": _load_penn,

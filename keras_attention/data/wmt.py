@@ -8,11 +8,10 @@ from pathlib import Path
 
 from keras_attention.data.archives import check_is_archive, extract
 from keras_attention.data.corpus import Corpus
-from keras_attention.data.download import check_recorded, download
+from keras_attention.data.download import Origin, advising, check_recorded, download
 from keras_attention.data.filters import Filters
 from keras_attention.data.parallel_text import ChainedPairs, FilePairs, Pair, ParallelText
-from keras_attention.data.text_files import PathLike, packed_or_plain, unpacked_name
-from keras_attention.utils.cache import cache_folder
+from keras_attention.data.text_files import packed_or_plain, unpacked_name
 
 STATMT = "http://www.statmt.org"
 LARGEST_ARCHIVE = 1 << 32  # bytes; the largest has 2.3 GB
@@ -77,12 +76,7 @@ WMT16_DESCRIPTION = (
 )
 
 
-def load_wmt14(
-    languages: tuple[str, str],
-    data_dir: PathLike | None,
-    cache_dir: PathLike | None,
-    base_url: str | None,
-) -> Corpus:
+def load_wmt14(languages: tuple[str, str], origin: Origin) -> Corpus:
     """WMT14 English-German or English-French, in either direction; see `load_corpus`."""
     foreign = next((language for language in languages if language != "en"), "en")
     if "en" not in languages or foreign not in WMT14:
@@ -90,12 +84,11 @@ def load_wmt14(
             "WMT14 goes between 'en' and one of " + ", ".join(map(repr, WMT14)) + ". "
             f"Received: source_language={languages[0]!r}, target_language={languages[1]!r}"
         )
-    parts = WMT14[foreign]
-    if data_dir is not None:
-        train, held_out = _local_wmt14(Path(data_dir), languages, parts)
+    parts, folder = WMT14[foreign], origin.folder("wmt14")
+    if origin.data_dir is not None:
+        train, held_out = _local_wmt14(folder, languages, parts)
     else:
-        folder = cache_folder("wmt14", cache_dir)
-        train, held_out = _downloaded_wmt14(folder, languages, parts, base_url or STATMT)
+        train, held_out = _downloaded_wmt14(folder, languages, parts, origin.base_url or STATMT)
     label = f"wmt14/{{}}.{'-'.join(languages)}"
     texts = {split: ParallelText(label.format(split), pairs) for split, pairs in held_out.items()}
     return Corpus(
@@ -105,12 +98,7 @@ def load_wmt14(
     ).filtered(Filters())  # fmt: skip
 
 
-def load_wmt16(
-    languages: tuple[str, str],
-    data_dir: PathLike | None,
-    cache_dir: PathLike | None,
-    base_url: str | None,
-) -> Corpus:
+def load_wmt16(languages: tuple[str, str], origin: Origin) -> Corpus:
     """Return the preprocessed WMT16 English-German, split into subwords; see `load_corpus`."""
     if set(languages) != {"en", "de"}:
         raise ValueError(
@@ -119,18 +107,14 @@ def load_wmt16(
         )
     names = [f"{stem}.{language}" for stem in WMT16_SPLITS.values() for language in languages]
     names.append(WMT16_VOCABULARY)
-    if data_dir is None:
-        folder = cache_folder("wmt16_en_de", cache_dir)
-        url = WMT16_URL if base_url is None else f"{base_url}/{WMT16_ARCHIVE}"
-        try:
+    folder = origin.folder("wmt16_en_de")
+    if origin.data_dir is None:
+        url = WMT16_URL if origin.base_url is None else f"{origin.base_url}/{WMT16_ARCHIVE}"
+        with advising(
+            f"put {WMT16_ARCHIVE} from {url} into '{folder}', or its files into a folder that you pass as "
+            f"`data_dir` (--data-dir): {', '.join(names)}"
+        ):
             _fetch_members(folder, url, WMT16_ARCHIVE, {name: folder / name for name in names})
-        except ConnectionError as error:
-            raise ConnectionError(
-                f"{error}\nWithout a connection, put {WMT16_ARCHIVE} from {url} into '{folder}', or "
-                f"its files into a folder that you pass as `data_dir` (--data-dir): {', '.join(names)}"
-            ) from error
-    else:
-        folder = Path(data_dir)
     found = {name: packed_or_plain(folder / name) for name in names}
     missing = [name for name, file in found.items() if file is None]
     if missing:
@@ -182,7 +166,10 @@ def _downloaded_wmt14(
     folder: Path, languages: tuple[str, str], parts: tuple[Part, ...], base_url: str
 ) -> tuple[ChainedPairs, dict[str, FilePairs]]:
     """Return the same from the public files, after downloading those that are not in `folder`."""
-    try:
+    with advising(
+        f"put the archives and the files newstest* into '{folder}', or the text files into a folder that "
+        f"you pass as `data_dir` (--data-dir).\n{_where_from(parts, languages, base_url)}"
+    ):
         for part in parts:
             members = {
                 part.member.format(language=language): folder / part.file(language)
@@ -190,12 +177,6 @@ def _downloaded_wmt14(
             }
             _fetch_members(folder, base_url + part.address, part.archive, members)
         held_out = {split: _newstest(folder, split, languages) for split in HELD_OUT}
-    except ConnectionError as error:
-        raise ConnectionError(
-            f"{error}\nWithout a connection, put the archives and the files newstest* into '{folder}', "
-            "or the text files into a folder that you pass as `data_dir` (--data-dir).\n"
-            f"{_where_from(parts, languages, base_url)}"
-        ) from error
     files = [[folder / part.file(language) for language in languages] for part in parts]
     return ChainedPairs([FilePairs(*pair) for pair in files]), held_out
 

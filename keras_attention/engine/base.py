@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -347,17 +347,28 @@ class SteppingVerifier(Verifier):
         self._state: Any = engine.start(token_ids, 1, max_length)
         if not engine.fixed_shapes:
             self._state.compact(np.zeros((1, 0), "int32"), max_length)
-        self._windows = engine.windows
-        self._slots = np.arange(max_length)
+        self._windows, self._max_length = engine.windows, max_length
 
     def verify(
         self, token_ids: np.ndarray, index: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         number = len(token_ids)
-        distances = index + np.arange(number)[:, None] - self._slots
-        bias = np.full((len(self._windows), 1, *distances.shape), self._state.masked, "float32")
-        for own, window in zip(bias[:, 0], self._windows, strict=True):
-            own[(distances >= 0) & (distances < (window or len(self._slots)))] = 0.0
+        bias = bias_in_a_row(self._windows, index, number, self._max_length, self._state.masked)
         width = min(2, number)
-        scores, ids = self._state.step(token_ids[None], index, index, bias, width, in_a_row=True)
+        scores, ids = self._state.step(
+            token_ids[None], index, index, bias[:, None], width, in_a_row=True
+        )
         return scores[0], ids[0], self._engine.as_array(self._state.hidden)
+
+
+def bias_in_a_row(
+    windows: Sequence[int | None], index: int, number: int, slots: int, masked: float
+) -> np.ndarray:
+    """Return a step's bias (windows, number, slots) for tokens that follow each other.
+
+    The first one is at position `index`; the slots are those of positions 0, 1, 2, .. For each window,
+    0 is where a token sees a slot, `masked` where it does not.
+    """
+    distances = index + np.arange(number)[:, None] - np.arange(slots)
+    seen = [(distances >= 0) & (distances < (window or slots)) for window in windows]
+    return np.where(seen, 0.0, masked).astype("float32")

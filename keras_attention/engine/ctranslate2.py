@@ -53,7 +53,11 @@ class CTranslate2Engine(SearchingEngine):
 
     def _write(self, folder: Path) -> None:
         sizes = (self.spec.vocabulary_size, self.spec.target_vocabulary_size)
-        source, target = (_Numbers(size, self.spec.end_token_id) for size in sizes)
+        ids = {"unknown_token_id": 0, "end_token_id": self.spec.end_token_id}
+        # Tokens are called by their numbers.
+        source, target = (
+            SimpleNamespace(vocabulary_size=size, id_to_token=str, **ids) for size in sizes
+        )
         write_model(self.spec, source, folder, None, MAX_POSITIONS, target)
 
     def _read(self, folder: Path) -> Any:
@@ -154,18 +158,6 @@ def _is_over(found: Sequence[tuple[list[int], float, bool]], limit: int, beam_si
     """Whether a search that might have gone on ended within a limit: enough hypotheses have."""
     ended = [tokens for tokens, _, is_finished in found if is_finished and len(tokens) <= limit]
     return len(ended) == beam_size
-
-
-class _Numbers(SimpleNamespace):
-    """Tokens that are called by their numbers."""
-
-    def __init__(self, vocabulary_size: int, end_token_id: int):
-        super().__init__(
-            vocabulary_size=vocabulary_size, unknown_token_id=0, end_token_id=end_token_id
-        )
-
-    def id_to_token(self, token_id: int) -> str:
-        return str(token_id)
 
 
 ENGINE = CTranslate2Engine

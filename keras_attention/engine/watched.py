@@ -1,7 +1,7 @@
 """What a spec's attention does on given translations, in NumPy: for pictures of a model without Keras.
 
-The whole translation is one step of `forward.decode`, whose beams are the positions: a bias hides from each
-position the later ones.
+The whole translation is one step of a search, whose beams are the positions: a bias hides from each position
+the later ones.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.engine.forward import Step, decode, encode
-from keras_attention.engine.numpy import ACTIVATIONS, NumPyOperations
+from keras_attention.engine.base import bias_in_a_row
+from keras_attention.engine.numpy import ACTIVATIONS, NumPyEngine, NumPyOperations
 from keras_attention.spec import AttentionSpec, TransformerSpec
 
 Details = tuple[dict[str, list[np.ndarray]], dict[str, list[np.ndarray]], np.ndarray]
@@ -67,8 +67,9 @@ class WatchedSpec:
 
     def __init__(self, spec: TransformerSpec):
         self.spec = spec
-        self._operations = WatchedOperations(spec)
-        self._weights = self._operations.prepare(spec)
+        self._engine = NumPyEngine(spec, "float32")
+        self._engine.operations = self._operations = WatchedOperations(spec)
+        self._engine.read_weights()
 
     def attention_scores(
         self, encoder_token_ids: np.ndarray, decoder_token_ids: np.ndarray
@@ -83,16 +84,13 @@ class WatchedSpec:
         rows: int | None = None,
     ) -> Details:
         """Return what `Transformer.attention_details` returns, as arrays."""
-        spec, operations = self.spec, self._operations
+        operations, (count, length) = self._operations, decoder_token_ids.shape
         operations.seen = []
-        positions = spec.positions(spec.encoder, encoder_token_ids.shape[1])
-        memory, bias = encode(operations, self._weights, encoder_token_ids, positions)
-        count, length = decoder_token_ids.shape
-        positions = spec.positions(spec.decoder, length)
-        step = Step(decoder_token_ids, positions, 0, self._history(count, length))
-        (logits, _), *_ = decode(
-            operations, self._weights, step, self._buffers(count, length), memory, bias, None
-        )
+        state = self._engine.start(encoder_token_ids, length, length)
+        state.compact(np.zeros((count, 0), "int32"), length)
+        bias = bias_in_a_row(self._engine.windows, 0, length, length, operations.masked)
+        bias = np.repeat(bias[:, None], count, axis=1)
+        logits, _ = state.step(decoder_token_ids, 0, 0, bias, None, in_a_row=True)
         scores: dict[str, list[np.ndarray]] = {}
         norms: dict[str, list[np.ndarray]] = {}
         branched = set()
@@ -106,7 +104,7 @@ class WatchedSpec:
             else:
                 branched.add(kind)  # Its parts are no sum of transformed values.
         norms = {kind: layers for kind, layers in norms.items() if kind not in branched}
-        return scores, norms, logits.reshape(count, length, -1)[:rows]
+        return scores, norms, logits[:rows]
 
     def _attentions(self) -> list[tuple[str, Any]]:
         """Return each attention and its kind, in the order in which they are computed."""
@@ -118,28 +116,3 @@ class WatchedSpec:
                 found.append(("decoder", block.self_attention))
             found.append(("cross", block.cross_attention))
         return found
-
-    def _history(self, count: int, length: int) -> np.ndarray:
-        """Return the biases (windows, B, 1, T, T) that hide later positions, and those before a window."""
-        distance = np.arange(length)[:, None] - np.arange(length)
-        seen = [
-            (distance >= 0) & (distance < (length if window is None else window))
-            for window in self.spec.decoder.windows
-        ]
-        bias = np.where(seen, 0.0, self._operations.masked).astype("float32")
-        return np.repeat(bias[:, None, None], count, axis=1)
-
-    def _buffers(self, count: int, length: int) -> list[tuple[np.ndarray, ...]]:
-        spec = self.spec
-        widths = (spec.key_dim, spec.value_dim)
-        attention = [(count, spec.num_heads, length, width) for width in widths]
-        cell = [(count, length, spec.hidden_dim)]
-        return [
-            tuple(
-                np.zeros(shape, "float32")
-                for shape in (
-                    attention if isinstance(block.self_attention, AttentionSpec) else cell
-                )
-            )
-            for block in spec.decoder.blocks
-        ]

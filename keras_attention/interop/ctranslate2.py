@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from keras_attention.interop.export_folder import (
     begin_export,
     write_manifest,
 )
-from keras_attention.spec import AttentionSpec, BlockSpec, DenseSpec, NormSpec, TransformerSpec
+from keras_attention.interop.foreign import flat_parts
+from keras_attention.spec import AttentionSpec, BlockSpec, NormSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.checks import check_choice, check_integer
 from keras_attention.utils.files import atomic_folder
@@ -161,15 +161,6 @@ def write_model(
     theirs.save(str(folder))
 
 
-def _library() -> SimpleNamespace:
-    """CTranslate2's modules that describe models."""
-    message = (
-        "The export needs CTranslate2, which is not installed: pip install 'ctranslate2>=4.8'."
-    )
-    specs = needed("ctranslate2.specs", message)
-    return SimpleNamespace(common=specs.common_spec, transformer=specs.transformer_spec)
-
-
 def check_exportable(spec: TransformerSpec) -> None:
     """Raise a ValueError for a model that CTranslate2 does not support."""
     options = spec.options()  # refuses blocks that differ
@@ -213,14 +204,17 @@ def _specification(
     spec: TransformerSpec, tokenizer: Any, target_tokenizer: Any, max_length: int
 ) -> Any:
     """CTranslate2's description of the model, filled with the NumPy weights of a spec."""
-    library = _library()
+    message = (
+        "The export needs CTranslate2, which is not installed: pip install 'ctranslate2>=4.8'."
+    )
+    library = needed("ctranslate2.specs", message)
     vocabulary = _vocabulary(target_tokenizer, "target")
     options = spec.options()
-    theirs = library.transformer.TransformerSpec.from_config(
+    theirs = library.transformer_spec.TransformerSpec.from_config(
         options["num_layers"],
         options["num_heads"],
         pre_norm=options["final_normalization"],  # which makes room for the last norm
-        activation=getattr(library.common.Activation, ACTIVATIONS[options["activation"]]),
+        activation=getattr(library.common_spec.Activation, ACTIVATIONS[options["activation"]]),
     )
     target = spec.output_embedding
     table, softmax, bias = target.embeddings, target.reverse_embeddings, spec.decoding_bias()
@@ -277,44 +271,25 @@ def _set_block(layer: Any, block: BlockSpec) -> None:
         (layer.ffn.linear_0, block.feed_forward.inner),
         (layer.ffn.linear_1, block.feed_forward.outer),
     ):
-        linear.weight, linear.bias = _transposed(dense.kernel), dense.bias
+        linear.weight, linear.bias = np.ascontiguousarray(dense.kernel.T), dense.bias
     _set_norm(layer.ffn.layer_norm, block.feed_forward_norm)
 
 
 def _set_attention(layer: Any, attention: AttentionSpec, own: bool) -> None:
     """Weights of an attention layer. With `own` (self-attention), one product gives queries, keys, values.
 
-    CTranslate2 has one width for queries, keys and values. Narrower ones are filled up with zeros, which
-    changes no product.
+    CTranslate2 has one width for queries, keys and values.
     """
     key_dim, value_dim = attention.query.kernel.shape[2], attention.value.kernel.shape[2]
-    width = max(key_dim, value_dim)
     layer.queries_scale = np.float32(key_dim**-0.5)
-    dense: list[DenseSpec] = [attention.query, attention.key, attention.value]
-    weights = [_transposed(_widened(part.kernel, 2, width)) for part in dense]
-    groups = [slice(0, 3)] if own else [slice(0, 1), slice(1, 3)]
-    for linear, group in zip(layer.linear, groups, strict=False):
-        linear.weight = np.concatenate(weights[group])
-        if attention.query.bias is not None:
-            linear.bias = np.concatenate([_widened(d.bias, 1, width).ravel() for d in dense[group]])
-    output: DenseSpec = attention.output
-    kernel = _widened(output.kernel, 1, width)
-    layer.linear[-1].weight = _transposed(kernel.reshape(-1, kernel.shape[-1]))
-    if output.bias is not None:
-        layer.linear[-1].bias = output.bias
+    query, key, value, output = flat_parts(attention, max(key_dim, value_dim))
+    groups = [[query, key, value]] if own else [[query], [key, value]]
+    for linear, group in zip(layer.linear, [*groups, [output]], strict=True):
+        kernel = np.concatenate([dense.kernel for dense in group], axis=1)
+        linear.weight = np.ascontiguousarray(kernel.T)
+        if group[0].bias is not None:
+            linear.bias = np.concatenate([dense.bias for dense in group])
 
 
 def _set_norm(layer: Any, norm: NormSpec) -> None:
     layer.gamma, layer.beta = norm.gamma, norm.beta
-
-
-def _widened(array: np.ndarray, axis: int, width: int) -> np.ndarray:
-    """Return the array, padded with zeros along `axis` to `width` entries."""
-    padding = [(0, 0)] * array.ndim
-    padding[axis] = (0, width - array.shape[axis])
-    return np.pad(array, padding)
-
-
-def _transposed(array: np.ndarray) -> np.ndarray:
-    """From Keras' `(inputs, *outputs)` to CTranslate2's `(outputs, inputs)`."""
-    return np.ascontiguousarray(array.reshape(len(array), -1).T)

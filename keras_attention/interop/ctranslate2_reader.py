@@ -174,8 +174,7 @@ class _Reader:
     def pieces(self, side: str) -> list[str]:
         """Return the token of each id."""
         tokens = self._tokens[side]
-        pieces = [tokens[i] if i >= 0 else "" for i in self._orders[side]]
-        return pieces
+        return [tokens[i] if i >= 0 else "" for i in self._orders[side]]
 
     def spec(self, positions: str) -> TransformerSpec:
         """Return the whole model."""
@@ -272,15 +271,12 @@ class _Reader:
 
     def _scale(self, kind: str, dim: int) -> float:
         """Return what a table is multiplied by so that `sqrt(D)` times it is the embedding."""
+        root = math.sqrt(dim)
         for name in (f"{kind}/scale_embeddings", f"{kind}/embeddings/multiply_by_sqrt_depth"):
             if (value := self._variables.scalar(name)) is not None:
-                is_flag = isinstance(value, int)
-                factor = (math.sqrt(dim) if value else 1.0) if is_flag else value
-                return (
-                    1.0
-                    if math.isclose(factor, math.sqrt(dim), rel_tol=1e-6)
-                    else factor / math.sqrt(dim)
-                )
+                if isinstance(value, int):  # A flag.
+                    value = root if value else 1.0
+                return 1.0 if math.isclose(value, root, rel_tol=1e-6) else value / root
         return 1.0
 
     def _positions(self, kind: str, dim: int, positions: str) -> PositionsSpec:

@@ -64,8 +64,12 @@ class BinaryFile:
 
     def text(self, size: int, what: str) -> str:
         """Return the next bytes as text, without the zero at its end."""
+        return self.decoded(self.take(size, what), what)
+
+    def decoded(self, content: np.ndarray, what: str) -> str:
+        """Return bytes as text, without the zero at its end."""
         try:
-            return self.take(size, what).tobytes().rstrip(b"\0").decode()
+            return content.tobytes().rstrip(b"\0").decode()
         except UnicodeDecodeError:
             raise self.error(f"{what} is no text") from None
 
@@ -194,6 +198,22 @@ def attention_of(parts: Sequence[DenseSpec], num_heads: int) -> AttentionSpec:
     output = DenseSpec(kernel.reshape(num_heads, -1, kernel.shape[1]), parts[3].bias)
     query, key, value = split
     return AttentionSpec(query, key, value, output)
+
+
+def flat_parts(attention: AttentionSpec, width: int) -> list[DenseSpec]:
+    """Return what `attention_of` reads: the maps of queries, keys, values, and of the joined heads.
+
+    All heads get one width. Narrower ones are filled up with zeros, which changes no product.
+    """
+    parts = []
+    for part in (attention.query, attention.key, attention.value):
+        missing = width - part.kernel.shape[2]
+        kernel = np.pad(part.kernel, ((0, 0), (0, 0), (0, missing)))
+        bias = None if part.bias is None else np.pad(part.bias, ((0, 0), (0, missing))).ravel()
+        parts.append(DenseSpec(kernel.reshape(len(kernel), -1), bias))
+    kernel = attention.output.kernel
+    kernel = np.pad(kernel, ((0, 0), (0, width - kernel.shape[1]), (0, 0)))
+    return [*parts, DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)]
 
 
 def with_row(table: EmbeddingSpec) -> EmbeddingSpec:

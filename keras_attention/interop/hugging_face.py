@@ -5,7 +5,6 @@ Shape letters: D hidden_dim, V vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 import zipfile
@@ -319,19 +318,15 @@ class _Model:
         network = FeedForwardSpec(
             weights.dense(f"{name}.fc1"), weights.dense(f"{name}.fc2"), self._activation
         )
-        block = BlockSpec(
+        is_decoder = kind == "decoder"
+        return BlockSpec(
             self._attention(f"{name}.self_attn"),
             self._norm(f"{name}.self_attn_layer_norm"),
             network,
             self._norm(f"{name}.final_layer_norm"),
-            normalize_first=self._is_pre_norm,
-        )
-        if kind == "encoder":
-            return block
-        return dataclasses.replace(
-            block,
-            cross_attention=self._attention(f"{name}.encoder_attn"),
-            cross_attention_norm=self._norm(f"{name}.encoder_attn_layer_norm"),
+            self._attention(f"{name}.encoder_attn") if is_decoder else None,
+            self._norm(f"{name}.encoder_attn_layer_norm") if is_decoder else None,
+            self._is_pre_norm,
         )
 
     def _norm(self, name: str) -> NormSpec:

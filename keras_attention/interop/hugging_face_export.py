@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keras_attention.interop.export_folder import MOST_POSITIONS, begin_export, write_manifest
-from keras_attention.interop.foreign import permute_hidden
+from keras_attention.interop.foreign import flat_parts, permute_hidden
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
     EPSILON,
@@ -213,11 +213,10 @@ class MarianFiles:
         self._pad = pad if keeps_ids else len(self._ids[0]) - 1
         self._end = new_ids[end]
         self._start = self._pad if start == pad else new_ids[start]
-        self.vocabularies = {
-            name: self._pieces(ids, tokenizer, side, pad)
-            for name, ids, side in zip(
-                ("vocab.json", "target_vocab.json"), self._ids, sides, strict=False
-            )
+        files = ("vocab.json", "target_vocab.json")
+        self._vocabularies = {
+            name: {piece: i for i, piece in enumerate(self._pieces(ids, tokenizer, side, pad))}
+            for name, ids, side in zip(files, self._ids, sides, strict=False)
         }
         never = [new_ids[i] for i in spec.suppressed_token_ids if keeps_ids or i != pad]
         never += [i for i, old in enumerate(self._ids[-1]) if old is None]
@@ -245,22 +244,14 @@ class MarianFiles:
         """Write the settings, the vocabularies and the SentencePiece models."""
         for side, content in self._models.items():
             (folder / f"{side}.spm").write_bytes(content)
-        for name, settings in self.settings(beam_size, max_length).items():
-            text = json.dumps(settings, ensure_ascii=False, indent=1)
-            (folder / name).write_text(text, encoding="utf-8")
-
-    def settings(self, beam_size: int, max_length: int) -> dict[str, Any]:
-        """Return what the JSON files hold, by their names."""
-        vocabularies = {
-            name: {piece: i for i, piece in enumerate(pieces)}
-            for name, pieces in self.vocabularies.items()
-        }
-        return {
+        for name, settings in {
             CONFIG_FILE: self._config(max_length),
             GENERATION_FILE: self._search(beam_size, max_length),
             "tokenizer_config.json": self._tokenizer_config(max_length),
-            **vocabularies,
-        }
+            **self._vocabularies,
+        }.items():
+            text = json.dumps(settings, ensure_ascii=False, indent=1)
+            (folder / name).write_text(text, encoding="utf-8")
 
     def _config(self, max_length: int) -> dict[str, Any]:
         options, stacks = self._options, {}
@@ -287,10 +278,7 @@ class MarianFiles:
             "share_encoder_decoder_embeddings": not self._has_two,
             "tie_word_embeddings": options["tie_weights"],
             "is_encoder_decoder": True,
-            "pad_token_id": self._pad,
-            "eos_token_id": self._end,
-            "forced_eos_token_id": self._end,
-            "decoder_start_token_id": self._start,
+            **self._special_ids(),
             "torch_dtype": "float32",
             OWN_SETTINGS: {
                 "positions": "as_transformers",
@@ -303,6 +291,11 @@ class MarianFiles:
             "num_beams": beam_size,
             "max_length": max_length,
             "bad_words_ids": [[i] for i in self._never],
+            **self._special_ids(),
+        }
+
+    def _special_ids(self) -> dict[str, int]:
+        return {
             "pad_token_id": self._pad,
             "eos_token_id": self._end,
             "forced_eos_token_id": self._end,
@@ -390,24 +383,15 @@ class _Export(MarianFiles):
         yield from _norm(f"{name}.final_layer_norm", block.feed_forward_norm)
 
     def _attention(self, name: str, attention: Any) -> Named:
-        """Yield the four maps, with keys and values filled up to the width D / N with zeros."""
+        """Yield the four maps, with heads of the width D / N."""
         assert isinstance(attention, AttentionSpec)
         width = self._options["hidden_dim"] // self._options["num_heads"]
         # transformers divides products by the square root of that width, not of K.
         scale = math.sqrt(width / self._options["key_dim"])
-        for letter, dense in zip(
-            "qkv", (attention.query, attention.key, attention.value), strict=True
-        ):
-            missing = width - dense.kernel.shape[2]
-            kernel = np.pad(dense.kernel, ((0, 0), (0, 0), (0, missing)))
-            bias = (
-                None if dense.bias is None else np.pad(dense.bias, ((0, 0), (0, missing))).ravel()
-            )
-            flat = DenseSpec(kernel.reshape(len(kernel), -1), bias)
-            yield from _dense(f"{name}.{letter}_proj", flat, scale if letter == "q" else 1.0)
-        kernel = attention.output.kernel
-        kernel = np.pad(kernel, ((0, 0), (0, width - kernel.shape[1]), (0, 0)))
-        output = DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)
+        query, key, value, output = flat_parts(attention, width)
+        yield from _dense(f"{name}.q_proj", query, scale)
+        yield from _dense(f"{name}.k_proj", key)
+        yield from _dense(f"{name}.v_proj", value)
         yield from _dense(f"{name}.out_proj", output)
 
 
@@ -420,11 +404,11 @@ def _rows(table: np.ndarray, ids: list[int | None]) -> np.ndarray:
 
 
 def _dense(name: str, dense: DenseSpec, scale: float = 1.0) -> Named:
-    yield f"{name}.weight", as_array(dense.kernel).T * np.float32(scale)
+    yield f"{name}.weight", dense.kernel.T * np.float32(scale)
     bias = np.zeros(dense.kernel.shape[1], "float32") if dense.bias is None else dense.bias
     yield f"{name}.bias", bias * np.float32(scale)
 
 
 def _norm(name: str, norm: NormSpec) -> Named:
-    yield f"{name}.weight", as_array(norm.gamma)
-    yield f"{name}.bias", as_array(norm.beta)
+    yield f"{name}.weight", norm.gamma
+    yield f"{name}.bias", norm.beta

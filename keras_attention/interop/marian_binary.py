@@ -105,10 +105,7 @@ class _Items:
 
     def text(self, name: str) -> str:
         """Return an array of letters."""
-        try:
-            return self._data[name].tobytes().rstrip(b"\0").decode()
-        except UnicodeDecodeError:
-            raise self.error(f"{name!r} is no text") from None
+        return self._file.decoded(self._data[name], repr(name))
 
     def unread(self) -> list[str]:
         """Return the names of the arrays that nobody asked for; multipliers of activations do not count."""

@@ -114,8 +114,8 @@ def write_onnx(spec: TransformerSpec, folder: Path, max_length: int, beam_size: 
         path = folder / name
         is_large = sum(len(tensor.raw_data) for tensor in model.graph.initializer) > LARGEST_FILE
         # The names that optimum and transformers.js look for.
-        onnx.save(model, path, save_as_external_data=is_large, location=f"{name}_data")
-        onnx.check(str(path))
+        onnx.save_model(model, path, save_as_external_data=is_large, location=f"{name}_data")
+        onnx.checker.check_model(str(path))
 
 
 def _is_for_transformers(spec: TransformerSpec, tokenizer: Any) -> bool:

@@ -6,9 +6,9 @@ N heads, K key_dim, U value_dim, D hidden_dim, V vocabulary.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,17 +49,9 @@ SOURCE_MASK, IS_CONTINUED = f"encoder_{MASK}", "use_cache_branch"
 
 
 def library() -> Any:
-    """Return what is used of onnx."""
-    onnx = needed(
-        "onnx", "The export needs onnx, which is not installed: pip install 'onnx>=1.20'."
-    )
-    return SimpleNamespace(
-        TensorProto=onnx.TensorProto,
-        check=onnx.checker.check_model,
-        helper=onnx.helper,
-        from_array=onnx.numpy_helper.from_array,
-        save=onnx.save_model,
-    )
+    """Return onnx."""
+    message = "The export needs onnx, which is not installed: pip install 'onnx>=1.20'."
+    return needed("onnx", message)
 
 
 def states_of(spec: TransformerSpec) -> dict[str, tuple[Any, ...]]:
@@ -117,8 +109,8 @@ def decoder_model(spec: TransformerSpec, max_length: int, metadata: dict[str, st
     outputs = {"logits": logits, **{f"present.{name}": shape for name, shape in states.items()}}
     branches = {}
     for branch, is_continued in (("then", True), ("else", False)):
-        writer = _Writer(spec, max_length, weights, f"{branch}/")
-        names = writer.decoder(is_continued)
+        writer = _Writer(spec, max_length, weights, f"{branch}/", is_continued)
+        names = writer.decoder()
         branches[f"{branch}_branch"] = onnx.helper.make_graph(
             writer.nodes, branch, [], [value(name, single, None) for name in names]
         )
@@ -153,7 +145,7 @@ def _model(
     metadata: dict[str, str],
 ) -> Any:
     onnx = library()
-    tensors = [onnx.from_array(array, each) for each, array in weights.items()]
+    tensors = [onnx.numpy_helper.from_array(array, each) for each, array in weights.items()]
     graph = onnx.helper.make_graph(nodes, name, inputs, outputs, tensors)
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(
@@ -164,7 +156,15 @@ def _model(
 
 
 class _Writer:
-    """Writes the nodes of a graph."""
+    """Writes the nodes of a graph.
+
+    Args:
+        spec: The model, of NumPy arrays.
+        max_length: Number of positions.
+        weights: Gets the weights by name.
+        prefix: Of the nodes' names.
+        is_continued: Whether a decoder goes on from what it kept.
+    """
 
     def __init__(
         self,
@@ -172,10 +172,12 @@ class _Writer:
         max_length: int,
         weights: dict[str, np.ndarray],
         prefix: str = "",
+        is_continued: bool = False,
     ) -> None:
         self._onnx = library()
         self._spec, self._max_length = spec, max_length
-        self._weights, self._prefix = weights, prefix
+        self._weights, self._prefix, self._is_continued = weights, prefix, is_continued
+        self._kept: dict[str, str] = {}  # what the blocks keep, by the names of `states_of`
         self.nodes: list[Any] = []
 
     def _add(self, operation: str, *inputs: Any, name: str | None = None, **attributes: Any) -> str:
@@ -213,16 +215,16 @@ class _Writer:
                 biases[window] = self._add("Add", padding, bias)
         x = self._embedded(self._spec.embedding, "embedding", stack, "encoder", 0, length)
         for i, block in enumerate(stack.blocks):
-            x = self._block(x, block, f"encoder.blocks.{i}", self._own(biases))
+            x = self._block(x, block, "encoder", i, biases)
         x = self._normalized(x, stack.norm, "encoder.norm")
         self._add("Identity", x, name=output)
 
-    def decoder(self, is_continued: bool) -> list[str]:
-        """Write the decoder, which may go on; return the names of the logits and of what it keeps."""
-        spec, kept = self._spec, dict.fromkeys(states_of(self._spec), "")
+    def decoder(self) -> list[str]:
+        """Write the decoder; return the names of the logits and of what it keeps."""
+        spec, states = self._spec, states_of(self._spec)
         past: int | str = 0
-        if is_continued:
-            first = next(name for name in kept if ".decoder." in name)
+        if self._is_continued:
+            first = next(name for name in states if ".decoder." in name)
             past = self._length(f"past_key_values.{first}", 1 if ".state" in first else 2)
         total = self._add("Add", past, self._length(IDS, 1))
         padding = self._padding(SOURCE_MASK)
@@ -233,11 +235,9 @@ class _Writer:
         table = "embedding" if spec.target_embedding is None else "target_embedding"
         x = self._embedded(spec.output_embedding, table, spec.decoder, "decoder", past, total)
         for i, block in enumerate(spec.decoder.blocks):
-            own = self._own(biases, kept, i, is_continued)
-            cross = self._cross(padding, kept, i, is_continued)
-            x = self._block(x, block, f"decoder.blocks.{i}", own, cross)
+            x = self._block(x, block, "decoder", i, biases, padding)
         x = self._normalized(x, spec.decoder.norm, "decoder.norm")
-        return [self._logits(x, table), *kept.values()]
+        return [self._logits(x, table), *(self._kept[name] for name in states)]
 
     def _length(self, tensor: str, axis: int) -> str:
         """Return the size of an axis, a number."""
@@ -275,79 +275,74 @@ class _Writer:
         added = self._add("Gather", self._weight(f"{kind}.positions", positions), places)
         return self._add("Add", rows, added)
 
-    def _own(
-        self,
-        biases: dict[int | None, str],
-        kept: dict[str, str] | None = None,
-        i: int = 0,
-        is_continued: bool = False,
-    ) -> Callable[..., str]:
-        """Return what writes the self-attention or the cell of a block, and notes what it keeps."""
-
-        def keep(name: str, new: str, axis: int) -> str:
-            if kept is None:
-                return new
-            if is_continued:
-                new = self._add("Concat", f"past_key_values.{i}.decoder.{name}", new, axis=axis)
-            kept[f"{i}.decoder.{name}"] = new
-            return new
-
-        def attention(x: str, part: AttentionSpec | SSRUSpec, path: str) -> str:
-            if isinstance(part, SSRUSpec):
-                before = f"past_key_values.{i}.decoder.state" if is_continued else None
-                states = self._states(x, part, path, before)
-                keep("state", states, 1)
-                return self._add("Relu", states)
-            key = keep("key", self._heads(x, part.key, f"{path}.key"), 2)
-            value = keep("value", self._heads(x, part.value, f"{path}.value"), 2)
-            return self._attended(x, key, value, biases[part.window], part, path)
-
-        return attention
-
-    def _cross(
-        self, padding: str, kept: dict[str, str], i: int, is_continued: bool
-    ) -> Callable[..., str]:
-        """Return what writes the attention of a block to the encoder's output."""
-
-        def attention(x: str, part: AttentionSpec, path: str) -> str:
-            found = []
-            for name, dense in (("key", part.key), ("value", part.value)):
-                state = f"{i}.encoder.{name}"
-                if is_continued:
-                    found.append(f"past_key_values.{state}")
-                    heads, width = dense.kernel.shape[1:]
-                    kept[state] = self._add("ConstantOfShape", [0, heads, 1, width])
-                else:
-                    found.append(self._heads(ENCODED, dense, f"{path}.{name}"))
-                    kept[state] = found[-1]
-            key, value = found
-            return self._attended(x, key, value, padding, part, path)
-
-        return attention
-
     def _block(
         self,
         x: str,
         block: BlockSpec,
-        path: str,
-        own: Callable[..., str],
-        cross: Callable[..., str] | None = None,
+        kind: str,
+        i: int,
+        biases: dict[int | None, str],
+        padding: str = "",
     ) -> str:
+        """Write a block; `biases` are those of its own sequence's windows, `padding` that of the source."""
         for name, write in (
-            ("self_attention", own),
-            ("cross_attention", cross),
+            ("self_attention", functools.partial(self._own, i=i, biases=biases)),
+            ("cross_attention", functools.partial(self._cross, i=i, padding=padding)),
             ("feed_forward", self._network),
         ):
             part, norm = getattr(block, name), getattr(block, f"{name}_norm")
-            if part is None or write is None:
+            if part is None:
                 continue
-            entered = x
+            path, entered = f"{kind}.blocks.{i}.{name}", x
             if block.normalize_first:
-                entered = self._normalized(x, norm, f"{path}.{name}_norm")
-            x = self._add("Add", x, write(entered, part, f"{path}.{name}"))
+                entered = self._normalized(x, norm, f"{path}_norm")
+            x = self._add("Add", x, write(entered, part, path))
             if not block.normalize_first:
-                x = self._normalized(x, norm, f"{path}.{name}_norm")
+                x = self._normalized(x, norm, f"{path}_norm")
         return x
+
+    def _own(
+        self,
+        x: str,
+        part: AttentionSpec | SSRUSpec,
+        path: str,
+        i: int,
+        biases: dict[int | None, str],
+    ) -> str:
+        """Write the self-attention or the cell of block i."""
+        if isinstance(part, SSRUSpec):
+            state = f"{i}.decoder.state"
+            before = f"past_key_values.{state}" if self._is_continued else None
+            states = self._states(x, part, path, before)
+            self._with_past(state, states, 1)
+            return self._add("Relu", states)
+        key, value = (
+            self._with_past(f"{i}.decoder.{name}", self._heads(x, dense, f"{path}.{name}"), 2)
+            for name, dense in (("key", part.key), ("value", part.value))
+        )
+        return self._attended(x, key, value, biases[part.window], part, path)
+
+    def _with_past(self, state: str, new: str, axis: int) -> str:
+        """Return a state's earlier positions and new ones, which are kept; an encoder's nobody asks for."""
+        if self._is_continued:
+            new = self._add("Concat", f"past_key_values.{state}", new, axis=axis)
+        self._kept[state] = new
+        return new
+
+    def _cross(self, x: str, part: AttentionSpec, path: str, i: int, padding: str) -> str:
+        """Write the attention of block i to the encoder's output."""
+        found = []
+        for name, dense in (("key", part.key), ("value", part.value)):
+            state = f"{i}.encoder.{name}"
+            if self._is_continued:
+                found.append(f"past_key_values.{state}")
+                heads, width = dense.kernel.shape[1:]
+                self._kept[state] = self._add("ConstantOfShape", [0, heads, 1, width])
+            else:
+                found.append(self._heads(ENCODED, dense, f"{path}.{name}"))
+                self._kept[state] = found[-1]
+        key, value = found
+        return self._attended(x, key, value, padding, part, path)
 
     def _linear(
         self, x: str, dense: DenseSpec, path: str, factor: float = 1.0, inputs: int = 1

@@ -64,12 +64,28 @@ def read_torch(
     epsilon = options.pop("layer_norm_epsilon", EPSILON)
     positions = PositionsSpec() if positions is None else positions
 
-    def stack(kind: str) -> StackSpec:
-        names = [f"{kind}.layers.{i}" for i in range(weights.depth(f"{kind}.layers"))]
-        blocks = tuple(
-            _block(weights, name, num_heads, activation, epsilon, normalize_first) for name in names
+    def block(name: str) -> BlockSpec:
+        linear1, linear2 = (weights.dense(f"{name}.linear{i}") for i in (1, 2))
+        if linear1.bias is None or linear2.bias is None:
+            raise SpecError(
+                "The `torch.nn.Transformer` has bias=False; a feed-forward network and a layer "
+                "normalisation have biases here."
+            )
+        is_decoder = weights.has(f"{name}.norm3.weight")
+        cross = _attention(weights, f"{name}.multihead_attn", num_heads) if is_decoder else None
+        return BlockSpec(
+            _attention(weights, f"{name}.self_attn", num_heads),
+            weights.norm(f"{name}.norm1", epsilon),
+            FeedForwardSpec(linear1, linear2, activation),
+            weights.norm(f"{name}.norm{3 if is_decoder else 2}", epsilon),
+            cross,
+            weights.norm(f"{name}.norm2", epsilon) if is_decoder else None,
+            normalize_first,
         )
-        norm = f"{kind}.norm"
+
+    def stack(kind: str) -> StackSpec:
+        layers, norm = f"{kind}.layers", f"{kind}.norm"
+        blocks = tuple(block(f"{layers}.{i}") for i in range(weights.depth(layers)))
         # `Transformer` always has one; `TransformerEncoder` alone may have none.
         final = weights.norm(norm, epsilon) if weights.has(f"{norm}.weight") else None
         return StackSpec(positions, blocks, final)
@@ -78,34 +94,6 @@ def read_torch(
     weights.refuse_unread()
     spec.validate()
     return spec
-
-
-def _block(
-    weights: Arrays,
-    name: str,
-    num_heads: int,
-    activation: str,
-    epsilon: float,
-    normalize_first: bool,
-) -> BlockSpec:
-    linear1, linear2 = (weights.dense(f"{name}.linear{i}") for i in (1, 2))
-    if linear1.bias is None or linear2.bias is None:
-        raise SpecError(
-            "The `torch.nn.Transformer` has bias=False; a feed-forward network and a layer normalisation "
-            "have biases here."
-        )
-    network = FeedForwardSpec(linear1, linear2, activation)
-    is_decoder = weights.has(f"{name}.norm3.weight")
-    cross = _attention(weights, f"{name}.multihead_attn", num_heads) if is_decoder else None
-    return BlockSpec(
-        _attention(weights, f"{name}.self_attn", num_heads),
-        weights.norm(f"{name}.norm1", epsilon),
-        network,
-        weights.norm(f"{name}.norm{3 if is_decoder else 2}", epsilon),
-        cross,
-        weights.norm(f"{name}.norm2", epsilon) if is_decoder else None,
-        normalize_first,
-    )
 
 
 def _attention(weights: Arrays, name: str, num_heads: int) -> Any:

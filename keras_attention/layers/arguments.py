@@ -1,7 +1,9 @@
-"""The arguments that layers and models share: one check for each name."""
+"""The arguments that layers and models share: one check for each name, and how a layer keeps them."""
 
 from collections.abc import Mapping
 from typing import Any
+
+import keras
 
 from keras_attention.spec.parts import (
     BRANCH_FEED_FORWARDS,
@@ -42,27 +44,55 @@ OPTIONAL = {
 
 
 def checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are known by name; raise a ValueError if one of them is wrong.
+    """Return the arguments in a constructor's `locals()`; raise a ValueError if one that is known is wrong.
 
-    >>> checked({"self": 3, "num_heads": 8, "key_dim": None, "dropout": 0})
+    >>> checked({"self": 3, "num_heads": 8, "key_dim": None, "dropout": 0, "kwargs": {}})
     {'num_heads': 8, 'key_dim': None, 'dropout': 0.0}
     """
-    known: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if value is None and name in OPTIONAL:
-            known[name] = None
-        elif name == "num_layers":
-            known[name] = check_depths(name, value)
-        elif name in SIZES:
-            known[name] = check_integer(name, value, least=1)
-        elif name in RATES:
-            known[name] = check_number(name, value, least=0, below=1)
-        elif name in SWITCHES:
-            known[name] = check_boolean(name, value)
-        elif name in EPSILONS:
-            known[name] = check_number(name, value, above=0)
-        elif name in CHOICES:
-            known[name] = check_choice(name, value, CHOICES[name])
-        elif name == "seed":
-            known[name] = check_integer(name, value, least=0)
-    return known
+    others = ("self", "kwargs", "__class__")
+    return {name: _checked(name, value) for name, value in arguments.items() if name not in others}
+
+
+def _checked(name: str, value: Any) -> Any:
+    if value is None and name in OPTIONAL:
+        return None
+    if name == "num_layers":
+        return check_depths(name, value)
+    if name in SIZES:
+        return check_integer(name, value, least=1)
+    if name in RATES:
+        return check_number(name, value, least=0, below=1)
+    if name in SWITCHES:
+        return check_boolean(name, value)
+    if name in EPSILONS:
+        return check_number(name, value, above=0)
+    if name in CHOICES:
+        return check_choice(name, value, CHOICES[name])
+    if name == "seed":
+        return check_integer(name, value, least=0)
+    return value
+
+
+class Configured:
+    """Mixin of a layer: the arguments of its constructor are its attributes, and in its config."""
+
+    def _keep(self, arguments: Mapping[str, Any]) -> None:
+        """Make `checked` arguments attributes, and of names of activations or initializers what they name."""
+        for name, value in arguments.items():
+            kind = _kind(name)
+            setattr(self, name, kind.get(value) if kind else value)
+        self._arguments = tuple(arguments)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()  # type: ignore[misc]
+        for name in self._arguments:
+            kind, value = _kind(name), getattr(self, name)
+            config[name] = kind.serialize(value) if kind else value
+        return config
+
+
+def _kind(name: str) -> Any:
+    """Return Keras' module for what an argument names; None for a plain value."""
+    if "initializer" in name:
+        return keras.initializers
+    return keras.activations if name == "activation" else None

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.feed_forward import FeedForward
@@ -13,16 +14,12 @@ from keras_attention.layers.seeds import part_initializer, part_seed
 from keras_attention.ops.operations import linear, sum_of_branches
 from keras_attention.ops.reference import matmul
 from keras_attention.ops.simplex import RandomSimplex, Simplex
-from keras_attention.spec.parts import (
-    BRANCH_FEED_FORWARDS,
-    BranchedAttentionSpec,
-    check_on_simplex,
-)
-from keras_attention.utils.checks import check_choice, check_integer, check_number
+from keras_attention.spec.parts import BranchedAttentionSpec, check_on_simplex
+from keras_attention.utils.checks import check_integer
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class BranchedAttention(MultiHeadAttention):
+class BranchedAttention(Configured, MultiHeadAttention):
     """The Weighted Transformer's attention: each head is a branch with a feed-forward network behind it.
 
     Ahmed, Keskar and Socher 2017, "Weighted Transformer Network for Machine Translation", equations 5
@@ -76,17 +73,18 @@ class BranchedAttention(MultiHeadAttention):
         activation_dropout: float = 0.0,
         **kwargs: Any,
     ):
+        arguments = checked(
+            {
+                "branch_feed_forward": branch_feed_forward,
+                "activation": activation,
+                "activation_dropout": activation_dropout,
+            }
+        )
         super().__init__(num_heads, key_dim, **kwargs)
         if branch_feed_forward is not None:
-            check_choice("branch_feed_forward", branch_feed_forward, BRANCH_FEED_FORWARDS)
             check_integer("intermediate_dim", intermediate_dim, least=1)
             check_split(branch_feed_forward, intermediate_dim, num_heads)
-        self.intermediate_dim = intermediate_dim
-        self.branch_feed_forward = branch_feed_forward
-        self.activation = keras.activations.get(activation)
-        self.activation_dropout = check_number(
-            "activation_dropout", activation_dropout, least=0, below=1
-        )
+        self._keep({"intermediate_dim": intermediate_dim, **arguments})
 
     def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
         super().build(query_shape, value_shape, key_shape)
@@ -204,15 +202,6 @@ class BranchedAttention(MultiHeadAttention):
             raise
         self._refused = None
         super().load_own_variables(store)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "branch_feed_forward": self.branch_feed_forward,
-            "activation": keras.activations.serialize(self.activation),
-            "activation_dropout": self.activation_dropout,
-        }
 
 
 def check_split(branch_feed_forward: str | None, intermediate_dim: Any, num_heads: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.spec.parts import ACTIVATIONS, DenseSpec, NormSpec, SpecError
+from keras_attention.spec.parts import ACTIVATIONS, DenseSpec, SpecError
 
 
 def declared(owner: keras.layers.Layer, layer: Any) -> Any:
@@ -64,16 +64,3 @@ def activation_name(layer: Any) -> str:
             f"{layer.name!r} has the activation {name!r}; a spec knows {', '.join(ACTIVATIONS)}."
         )
     return name
-
-
-def norm_spec(layer: Any) -> NormSpec:
-    """Return the spec of Keras' `LayerNormalization` over the last axis."""
-    from keras_attention.layers.residual import LayerNormalization  # which imports this module
-
-    if type(layer) not in (keras.layers.LayerNormalization, LayerNormalization):
-        raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, not a LayerNormalization.")
-    if not (layer.scale and layer.center) or layer.rms_scaling or layer.gamma.ndim != 1:
-        raise SpecError(
-            f"{layer.name!r} lacks gains or offsets, or normalises over more than the last axis."
-        )
-    return NormSpec(layer.gamma, layer.beta, layer.epsilon)

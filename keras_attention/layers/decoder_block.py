@@ -124,7 +124,7 @@ class TransformerDecoderBlock(TransformerBlock):
         decoder_cell: str = "attention",
         **kwargs: Any,
     ):
-        checked({"branched_decoder": branched_decoder, "decoder_cell": decoder_cell})
+        arguments = checked(locals())
         if decoder_cell == "ssru":
             check_fits_cell(branch_feed_forward, branched_decoder)
             if sliding_window is not None:
@@ -134,26 +134,7 @@ class TransformerDecoderBlock(TransformerBlock):
                 )
             # With autocast, Keras would round the state in the cache to the compute dtype.
             kwargs = {"autocast": False, **kwargs}
-        super().__init__(
-            num_heads,
-            intermediate_dim,
-            key_dim=key_dim,
-            value_dim=value_dim,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation_dropout=activation_dropout,
-            activation=activation,
-            normalize_first=normalize_first,
-            use_attention_bias=use_attention_bias,
-            layer_norm_epsilon=layer_norm_epsilon,
-            sliding_window=sliding_window,
-            branch_feed_forward=branch_feed_forward,
-            kernel_initializer=kernel_initializer,
-            seed=seed,
-            **kwargs,
-        )
-        self.branched_decoder = branched_decoder
-        self.decoder_cell = decoder_cell
+        super().__init__(arguments, **kwargs)
 
     def build(self, decoder_sequence_shape: Any, encoder_sequence_shape: Any = None) -> None:
         memory_shape = encoder_sequence_shape or decoder_sequence_shape
@@ -295,6 +276,7 @@ class TransformerDecoderBlock(TransformerBlock):
         self,
         decoder_sequence: Any,
         encoder_sequence: Any = None,
+        *masks: Any,
         return_attention_scores: bool = False,
         memory: State | None = None,
         cache: State | None = None,
@@ -322,10 +304,6 @@ class TransformerDecoderBlock(TransformerBlock):
         elif cache is not None:
             results.append({k: keras.KerasTensor(v.shape, v.dtype) for k, v in cache.items()})
         return tuple(results) if len(results) > 1 else results[0]
-
-    def get_config(self) -> dict[str, Any]:
-        own = {"branched_decoder": self.branched_decoder, "decoder_cell": self.decoder_cell}
-        return {**super().get_config(), **own}
 
 
 def check_fits_cell(branch_feed_forward: str | None, branched_decoder: str) -> None:

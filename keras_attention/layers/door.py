@@ -51,16 +51,13 @@ class Door:
         positional = dict(zip(call_arguments(kind), args, strict=False))
         given = {**positional, **kwargs}
         sizes: dict[str, Any] = {x: size for x, size in self.known_sizes().items() if size}
-        has_state = False
         for name in SWITCHES:
             if name in given:
                 check_switch(name, given[name])
-        for name in STATES:
-            if given.get(name) is not None:
-                check_state(name, given[name], self.state_axes(name), sizes)
-                has_state = (
-                    True  # Several rows may share one of it, and it has positions of its own.
-                )
+        # Several rows may share one row of a state, and it has positions of its own.
+        states = [name for name in STATES if given.get(name) is not None]
+        for name in states:
+            check_state(name, given[name], self.state_axes(name), sizes)
         if "start_index" in given:
             check_index("start_index", given["start_index"])
         first = next(iter(self.call_axes))
@@ -68,7 +65,7 @@ class Door:
             if name not in given or (given[name] is None and name != first):
                 continue
             if "mask" in name:
-                given[name] = check_mask(name, given[name], "" if has_state else axes, sizes)
+                given[name] = check_mask(name, given[name], "" if states else axes, sizes)
                 continue
             tensor = check_numbers(name, given[name], axes, **sizes)
             if axes[-1].isalpha() and "float" not in str(tensor.dtype):
@@ -77,7 +74,7 @@ class Door:
             shape = static_shape(tensor) or ()
             if axes[-1].isalpha() and 0 in shape[min(1, len(shape) - 1) :]:
                 raise ValueError(f"`{name}` must not be empty. Received: shape {shape}")
-            if axes[0].isalpha() and not has_state:
+            if axes[0].isalpha() and not states:
                 sizes = {**dict(zip(axes, shape, strict=False)), **sizes}
         converted = [given.pop(name) for name in positional]
         return super().__call__(*converted, *args[len(converted) :], **given)  # type: ignore[misc]

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.branched_attention import BranchedAttention
 from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.door import Door
@@ -15,45 +15,12 @@ from keras_attention.layers.seeds import part_initializer, part_seed
 from keras_attention.spec.parts import BlockSpec, SpecError
 
 
-class TransformerBlock(Door, keras.layers.Layer):
+class TransformerBlock(Configured, Door, keras.layers.Layer):
     """Base class of encoder and decoder blocks: their common arguments and sub-layers."""
 
-    def __init__(
-        self,
-        num_heads: int,
-        intermediate_dim: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: Any = "relu",
-        normalize_first: bool = False,
-        use_attention_bias: bool = False,
-        layer_norm_epsilon: float = 1e-6,
-        sliding_window: int | None = None,
-        branch_feed_forward: str | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        seed: int | None = None,
-        **kwargs: Any,
-    ):
-        arguments = checked(locals())
+    def __init__(self, arguments: dict[str, Any], **kwargs: Any):
         super().__init__(**kwargs)
-        self.branch_feed_forward = branch_feed_forward
-        self.num_heads: int = arguments["num_heads"]
-        self.intermediate_dim: int = arguments["intermediate_dim"]
-        self.key_dim: int | None = arguments["key_dim"]
-        self.value_dim: int | None = arguments["value_dim"]
-        self.dropout: float = arguments["dropout"]
-        self.attention_dropout: float = arguments["attention_dropout"]
-        self.activation_dropout: float = arguments["activation_dropout"]
-        self.activation = keras.activations.get(activation)
-        self.normalize_first = normalize_first
-        self.use_attention_bias = use_attention_bias
-        self.layer_norm_epsilon: float = arguments["layer_norm_epsilon"]
-        self.sliding_window: int | None = arguments["sliding_window"]
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.seed: int | None = arguments["seed"]
+        self._keep(arguments)
         self.supports_masking = True
 
     def known_sizes(self) -> dict[str, int | None]:
@@ -136,26 +103,6 @@ class TransformerBlock(Door, keras.layers.Layer):
                 )
         return BlockSpec(**parts, normalize_first=self.normalize_first)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "normalize_first": self.normalize_first,
-            "use_attention_bias": self.use_attention_bias,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "sliding_window": self.sliding_window,
-            "branch_feed_forward": self.branch_feed_forward,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }
-
 
 @keras.saving.register_keras_serializable("keras_attention")
 class TransformerEncoderBlock(TransformerBlock):
@@ -215,6 +162,27 @@ class TransformerEncoderBlock(TransformerBlock):
         "head_mask": "BN",
     }
 
+    def __init__(
+        self,
+        num_heads: int,
+        intermediate_dim: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: Any = "relu",
+        normalize_first: bool = False,
+        use_attention_bias: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        sliding_window: int | None = None,
+        branch_feed_forward: str | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(checked(locals()), **kwargs)
+
     def build(self, input_shape: Any) -> None:
         self._width = input_shape[-1]
         is_branched = self.branch_feed_forward is not None
@@ -260,7 +228,9 @@ class TransformerEncoderBlock(TransformerBlock):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
-    def compute_output_spec(self, inputs: Any, return_attention_scores: bool = False, **_: Any):
+    def compute_output_spec(
+        self, inputs: Any, *masks: Any, return_attention_scores: bool = False, **_: Any
+    ) -> Any:
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return outputs

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import activation_name, check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
@@ -15,7 +15,7 @@ from keras_attention.spec.parts import FeedForwardSpec
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class FeedForward(Door, keras.layers.Layer):
+class FeedForward(Configured, Door, keras.layers.Layer):
     """`max(0, x W_1 + b_1) W_2 + b_2`, the same at every position (equation 2 of the paper).
 
     Args:
@@ -56,34 +56,18 @@ class FeedForward(Door, keras.layers.Layer):
     ):
         arguments = checked(locals())
         super().__init__(**kwargs)
-        self.intermediate_dim: int = arguments["intermediate_dim"]
-        self.activation = keras.activations.get(activation)
-        self.dropout: float = arguments["dropout"]
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed: int | None = arguments["seed"]
+        self._keep(arguments)
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
         self._width = hidden_dim = input_shape[-1]
-        self.inner = self._make_dense(self.intermediate_dim, "inner", self.activation)
-        self.inner.build((None, hidden_dim))
-        self.outer = self._make_dense(hidden_dim, "outer", None)
-        self.outer.build((None, self.intermediate_dim))
+        inner_dim = self.intermediate_dim
+        self.inner = make_dense(self, "inner", hidden_dim, inner_dim, activation=self.activation)
+        self.outer = make_dense(self, "outer", inner_dim, hidden_dim)
         self.dropout_layer = Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
         self.built = True
-
-    def _make_dense(self, units: int, name: str, activation: Any) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            kernel_initializer=part_initializer(self.kernel_initializer, name),
-            bias_initializer=part_initializer(self.bias_initializer, f"{name}_bias"),
-            dtype=self.dtype_policy,
-            name=name,
-        )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         x = _apply_dense(self.inner, fold_leading_axes(inputs))
@@ -103,16 +87,19 @@ class FeedForward(Door, keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "seed": self.seed,
-        }
+
+def make_dense(owner: Any, name: str, width: int, units: int, **more: Any) -> keras.layers.Dense:
+    """Return a `Dense` layer for inputs of a width, with copies of its owner's initializers."""
+    layer = keras.layers.Dense(
+        units,
+        kernel_initializer=part_initializer(owner.kernel_initializer, name),
+        bias_initializer=part_initializer(owner.bias_initializer, f"{name}_bias"),
+        dtype=owner.dtype_policy,
+        name=name,
+        **more,
+    )
+    layer.build((None, width))
+    return layer
 
 
 def _apply_dense(layer: keras.layers.Dense, inputs: Any) -> Any:

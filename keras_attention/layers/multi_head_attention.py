@@ -1,6 +1,7 @@
 """Multi-head attention (section 3.2.2 of the paper)."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import keras
@@ -338,9 +339,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
             value,
             mask=mask,
             scale=self._inverse_sqrt_key_dim,
-            dropout=(lambda weights: self._dropout_layer(weights, training=True))
-            if drops
-            else None,
+            dropout=partial(self._dropout_layer, training=True) if drops else None,
             flash=False if return_attention_scores or drops else self._flash_attention,
         )
 
@@ -371,16 +370,10 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         query: Any,
         value: Any = None,
         key: Any = None,
-        query_mask: Any = None,
-        value_mask: Any = None,
-        key_mask: Any = None,
-        attention_mask: Any = None,
+        *masks: Any,
         return_attention_scores: bool = False,
-        training: bool | None = None,
-        use_causal_mask: bool = False,
         cache: State | None = None,
-        start_index: Any = 0,
-        head_mask: Any = None,
+        **_: Any,
     ) -> Any:
         attended = (cache["value"] if cache is not None else value).shape
         value_shape = attended if value is None else value.shape

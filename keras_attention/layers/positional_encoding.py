@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself
 from keras_attention.layers.door import Door
 from keras_attention.ops.dispatch import backend_choice
@@ -14,7 +14,7 @@ from keras_attention.spec.parts import PositionsSpec, sinusoid
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class PositionalEncoding(Door, keras.layers.Layer):
+class PositionalEncoding(Configured, Door, keras.layers.Layer):
     """Adds the encoding of each position to the inputs (section 3.5 of the paper).
 
     Args:
@@ -50,8 +50,7 @@ class PositionalEncoding(Door, keras.layers.Layer):
     def __init__(self, layout: str = "interleaved", max_length: int = 256, **kwargs: Any):
         arguments = checked(locals())
         super().__init__(**kwargs)
-        self.layout: str = arguments["layout"]
-        self.max_length: int = arguments["max_length"]
+        self._keep(arguments)
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
@@ -132,9 +131,6 @@ class PositionalEncoding(Door, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "layout": self.layout, "max_length": self.max_length}
 
 
 def _jax_sine(angles: Any) -> Any:

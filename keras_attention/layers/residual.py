@@ -5,13 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import checked
-from keras_attention.layers.declared import check_declares_itself, norm_spec
+from keras_attention.layers.arguments import Configured, checked
+from keras_attention.layers.declared import check_declares_itself
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
 from keras_attention.ops.operations import dropout_add_norm
 from keras_attention.ops.reference import is_float64, layer_norm
-from keras_attention.spec.parts import NormSpec
+from keras_attention.spec.parts import NormSpec, SpecError
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -26,7 +26,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class ResidualConnection(Door, keras.layers.Layer):
+class ResidualConnection(Configured, Door, keras.layers.Layer):
     """The residual connection around a sub-layer: `LayerNorm(x + Dropout(Sublayer(x)))`.
 
     Post-norm, as in the paper: `connection(x, sublayer(x))` is the formula above. Pre-norm
@@ -74,10 +74,7 @@ class ResidualConnection(Door, keras.layers.Layer):
     ):
         arguments = checked(locals())
         super().__init__(**kwargs)
-        self.dropout: float = arguments["dropout"]
-        self.normalize_first = normalize_first
-        self.epsilon: float = arguments["epsilon"]
-        self.seed: int | None = arguments["seed"]
+        self._keep(arguments)
         self.supports_masking = True
         self.normalization = LayerNormalization(
             epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
@@ -118,11 +115,13 @@ class ResidualConnection(Door, keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: Any, update_shape: Any = None) -> Any:
         return inputs_shape
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "dropout": self.dropout,
-            "normalize_first": self.normalize_first,
-            "epsilon": self.epsilon,
-            "seed": self.seed,
-        }
+
+def norm_spec(layer: Any) -> NormSpec:
+    """Return the spec of Keras' `LayerNormalization` over the last axis."""
+    if type(layer) not in (keras.layers.LayerNormalization, LayerNormalization):
+        raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, not a LayerNormalization.")
+    if not (layer.scale and layer.center) or layer.rms_scaling or layer.gamma.ndim != 1:
+        raise SpecError(
+            f"{layer.name!r} lacks gains or offsets, or normalises over more than the last axis."
+        )
+    return NormSpec(layer.gamma, layer.beta, layer.epsilon)

@@ -5,19 +5,19 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
+from keras_attention.layers.feed_forward import make_dense
 from keras_attention.layers.masks import nan_if_additive
 from keras_attention.layers.multi_head_attention import project
-from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.recurrence import linear_recurrence
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec.parts import SSRUSpec
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class SSRU(Door, keras.layers.Layer):
+class SSRU(Configured, Door, keras.layers.Layer):
     """The simpler simple recurrent unit (Kim et al. 2019), the decoder cell of small, fast translators.
 
     With the input x_t: `f_t = sigmoid(x_t W_f + b_f)`, `c_t = f_t c_(t-1) + (1 - f_t) (x_t W)`, and the
@@ -66,31 +66,17 @@ class SSRU(Door, keras.layers.Layer):
         bias_initializer: Any = "zeros",
         **kwargs: Any,
     ):
-        checked({"use_bias": use_bias})
+        arguments = checked(locals())
         # With autocast, Keras would round the state to the compute dtype at every position.
         super().__init__(**{"autocast": False, **kwargs})
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self._keep(arguments)
         self.supports_masking = True
 
     def build(self, inputs_shape: Any, state_shape: Any = None) -> None:
-        self._width = inputs_shape[-1]
-        self.inner = self._make_dense("inner", self.use_bias)
-        self.forget = self._make_dense("forget", True)
+        self._width = width = inputs_shape[-1]
+        self.inner = make_dense(self, "inner", width, width, use_bias=self.use_bias)
+        self.forget = make_dense(self, "forget", width, width)
         self.built = True
-
-    def _make_dense(self, name: str, use_bias: bool) -> keras.layers.Dense:
-        layer = keras.layers.Dense(
-            self._width,
-            use_bias=use_bias,
-            kernel_initializer=part_initializer(self.kernel_initializer, name),
-            bias_initializer=part_initializer(self.bias_initializer, f"{name}_bias"),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        layer.build((None, self._width))
-        return layer
 
     def call(
         self, inputs: Any, state: Any = None, mask: Any = None, inputs_mask: Any = None
@@ -120,19 +106,11 @@ class SSRU(Door, keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: Any, state_shape: Any = None) -> Any:
         return inputs_shape if state_shape is None else (inputs_shape, state_shape)
 
-    def compute_output_spec(self, inputs: Any, state: Any = None, **_: Any) -> Any:
+    def compute_output_spec(self, inputs: Any, state: Any = None, *masks: Any, **_: Any) -> Any:
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if state is None:
             return outputs
         return outputs, keras.KerasTensor(state.shape, dtype=state_dtype(self.compute_dtype))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
 
 
 def state_dtype(compute_dtype: str) -> str:

@@ -1,11 +1,11 @@
 """From a `Transformer` to its spec, and back."""
 
-from collections.abc import Callable
 from typing import Any
 
 from keras import ops
 
-from keras_attention.layers.declared import declared, norm_spec
+from keras_attention.layers.declared import declared
+from keras_attention.layers.residual import norm_spec
 from keras_attention.spec import SpecError, StackSpec, TransformerSpec
 
 # The methods that decoding calls.
@@ -54,14 +54,6 @@ def _stack(model: Any, kind: str) -> StackSpec:
         blocks=tuple(declared(model, block) for block in getattr(model, f"{kind}_blocks")),
         norm=norm,
     )
-
-
-def with_weights_of(spec: TransformerSpec, make: Callable[[dict[str, Any]], Any]) -> Any:
-    """Make a model from a spec, with the spec's options and weights."""
-    spec.validate()
-    model = make(spec.options())
-    assign_weights(model, spec)
-    return model
 
 
 def assign_weights(model: Any, spec: TransformerSpec) -> None:

@@ -109,10 +109,9 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        config = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
-        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
         check_integer("num_layers", num_layers, least=1)
-        checked(config)
+        config = checked(locals())
+        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
         check_integer("pad_token_id", pad_token_id, least=0, most=vocabulary_size - 1)
         check_blocks(config)
         # With autocast, ids of a float dtype would be rounded to bfloat16, and so to other ids.
@@ -198,7 +197,7 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         self,
         decoder_token_ids: Any,
         encoder_sequence: Any,
-        encoder_padding_mask: Any = None,
+        *masks: Any,
         return_cross_attention_scores: bool = False,
         **_: Any,
     ) -> Any:

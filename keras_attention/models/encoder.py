@@ -102,10 +102,9 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        config = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
-        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
         check_integer("num_layers", num_layers, least=1)
-        checked(config)
+        config = checked(locals())
+        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
         check_blocks(config)
         super().__init__(**kwargs)
         self._config: dict[str, Any] = config
@@ -148,7 +147,9 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
-    def compute_output_spec(self, inputs: Any, return_attention_scores: bool = False, **_: Any):
+    def compute_output_spec(
+        self, inputs: Any, *masks: Any, return_attention_scores: bool = False, **_: Any
+    ) -> Any:
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return outputs

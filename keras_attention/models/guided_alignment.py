@@ -83,8 +83,8 @@ class GuidedModel(TrainableModel):
     def guided_layer(self, inputs: Any, training: Any) -> int | None:
         """Return the number of the decoder block whose cross-attention is asked for its weights."""
         _read.weights = None
-        is_guided = training and self.alignment_head is not None and "alignments" in inputs
-        return self.alignment_head[0] if is_guided and self.alignment_head is not None else None
+        head = self.alignment_head if training and "alignments" in inputs else None
+        return None if head is None else head[0]
 
     def keep_weights(self, weights: Any) -> None:
         """Keep the guided head's weights, of those of its layer (B, N, T, S), for the loss that follows."""

@@ -1,5 +1,6 @@
 """Makes and builds the layers of a `Transformer` from its arguments."""
 
+import inspect
 import reprlib
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import checked
 from keras_attention.layers.branched_attention import check_split
 from keras_attention.layers.decoder_block import check_fits_cell
 from keras_attention.layers.door import check_index
@@ -26,21 +26,6 @@ from keras_attention.utils.checks import (
 )
 from keras_attention.utils.forks import check_process
 
-BLOCK_ARGUMENTS = (
-    "num_heads",
-    "intermediate_dim",
-    "key_dim",
-    "value_dim",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "activation",
-    "normalize_first",
-    "use_attention_bias",
-    "layer_norm_epsilon",
-    "branch_feed_forward",
-)
-DECODER_BLOCK_ARGUMENTS = (*BLOCK_ARGUMENTS, "branched_decoder", "decoder_cell")
 # What `keras.Model` takes as well.
 KERAS_ARGUMENTS = ("name", "dtype", "trainable", "activity_regularizer", "autocast")
 
@@ -108,7 +93,7 @@ class Parts:
     def stack(self, block: type[keras.layers.Layer], kind: str) -> list[Any]:
         """Return the blocks of the encoder or the decoder."""
         is_encoder = kind == "encoder"
-        names = BLOCK_ARGUMENTS if is_encoder else DECODER_BLOCK_ARGUMENTS
+        names = inspect.signature(block).parameters.keys() & self.config.keys() - {"seed"}
         has_attention = is_encoder or self.config["decoder_cell"] == "attention"
         blocks = []
         for index in range(depths_of(self.config["num_layers"])[0 if is_encoder else 1]):
@@ -214,13 +199,12 @@ def _check_has_float64(policy: Any) -> None:
 
 
 def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> None:
-    """Check the arguments of a `Transformer`, and those for `keras.Model`; give pairs and ids one form."""
+    """Check what the `checked` arguments of a `Transformer` are together, and those for `keras.Model`."""
     check_process()
     for name in others:
         if name not in KERAS_ARGUMENTS:
             hint = did_you_mean(name, (*config, *KERAS_ARGUMENTS))
             raise ValueError(f"Transformer has no argument {name!r}.{hint}")
-    config["num_layers"] = checked(config)["num_layers"]
     if config["key_dim"] is None and config["hidden_dim"] % config["num_heads"]:
         raise ValueError(
             "`num_heads` must divide `hidden_dim` when `key_dim` is not given. Received: "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from keras_attention.data.presets import is_preset, read_preset
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.torch_transformer import read_torch
-from keras_attention.models.declared import with_weights_of
+from keras_attention.models.declared import assign_weights
 from keras_attention.spec import EmbeddingSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
 from keras_attention.spec.presets import preset_arguments
@@ -126,4 +126,7 @@ class Pretrained:
         >>> copy.num_heads, copy.dropout
         (2, 0.3)
         """
-        return with_weights_of(spec, lambda options: cls(**{**options, **kwargs}))
+        spec.validate()
+        model = cls(**{**spec.options(), **kwargs})
+        assign_weights(model, spec)
+        return model

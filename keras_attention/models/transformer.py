@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.arguments import checked
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
@@ -142,13 +143,13 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        config = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
+        config = checked(locals())
         if not isinstance(activation, str):
             config["activation"] = keras.activations.serialize(activation)
         check_arguments(config, kwargs)
         # With autocast, ids of a float dtype would be rounded to bfloat16, and so to other ids.
         super().__init__(**{"autocast": False, **kwargs})
-        self._config: dict[str, Any] = config
+        self._config = config
         self.num_layers: int | tuple[int, int] = config["num_layers"]
         self.num_heads, self.hidden_dim = num_heads, hidden_dim
         self.vocabulary_size = vocabulary_size

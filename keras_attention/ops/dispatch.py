@@ -39,18 +39,13 @@ def kernels() -> dict[str, Callable[..., Any]]:
     if backend not in BACKENDS:
         return {}
     module = importlib.import_module(f"keras_attention.ops.backends.{backend}")
-    check_names(module.KERNELS, backend)
-    return module.KERNELS
-
-
-def check_names(kernels: dict[str, Callable[..., Any]], backend: str) -> None:
-    """Refuse kernels without a definition: a misspelt one would never run."""
-    unknown = sorted(kernels.keys() - DEFINITIONS.keys())
-    if unknown:
+    unknown = sorted(module.KERNELS.keys() - DEFINITIONS.keys())
+    if unknown:  # A misspelt one would never run.
         raise ValueError(
             f"Kernels of {backend} without a definition: {', '.join(unknown)}. There are "
             f"definitions of {', '.join(sorted(DEFINITIONS))}."
         )
+    return module.KERNELS
 
 
 def backend_choice(purpose: str, **choices: Any) -> Any:

@@ -24,6 +24,7 @@ from keras_attention.utils.checks import (
     check_integer,
     check_iterable,
     check_number,
+    check_optional,
     check_path,
 )
 from keras_attention.utils.files import check_destination
@@ -65,43 +66,36 @@ def select_checkpoints(
     """
     check_integer("last", last, 1)
     check_intervals(minutes, updates)
-    paths = list_checkpoints(folder)
-    if not paths:
+    found = [(path, read_manifest(path, verify=False)) for path in list_checkpoints(folder)]
+    if not found:
         raise ValueError(f"There are no checkpoints in '{folder}'.")
-    manifests = [read_manifest(path, verify=False) for path in paths]
-    if len(paths) > 1 and not manifests[0]["updates"]:
-        del paths[0], manifests[0]
+    if len(found) > 1 and not found[0][1]["updates"]:
+        del found[0]
+    *earlier, (newest, state) = found
     if updates is not None:
-        numbered = zip(paths[:-1], manifests[:-1], strict=True)
-        chosen = [path for path, manifest in numbered if manifest["updates"] % updates == 0]
-        chosen.append(paths[-1])
+        chosen = [path for path, manifest in earlier if manifest["updates"] % updates == 0]
+        chosen.append(newest)
     elif minutes is None:
-        chosen = [
-            path
-            for path, manifest in zip(paths[:-1], manifests[:-1], strict=True)
-            if manifest["batch"] == 0
-        ]
-        if manifests[-1]["batch"] == 0 or manifests[-1]["kind"] == "end" or not chosen:
-            chosen.append(paths[-1])
+        chosen = [path for path, manifest in earlier if manifest["batch"] == 0]
+        if state["batch"] == 0 or state["kind"] == "end" or not chosen:
+            chosen.append(newest)
     elif minutes == 0:
-        chosen = paths
+        chosen = [path for path, _ in found]
     else:
         # The first checkpoint of each interval: later ones never change that choice. Counting back from
         # the newest would change it each time, so all checkpoints would have to be kept.
         firsts: dict[int, Path] = {}
-        for path, manifest in zip(paths, manifests, strict=True):
+        for path, manifest in found:
             firsts.setdefault(int(manifest["seconds"] // (60 * minutes)), path)
-        firsts[max(firsts)] = paths[-1]
+        firsts[max(firsts)] = newest
         chosen = list(firsts.values())
     return chosen[-last:]
 
 
 def check_intervals(minutes: float | None, updates: int | None, prefix: str = "") -> None:
     """Check `minutes` and `updates` of `select_checkpoints`; `prefix` is put before their names."""
-    if minutes is not None:
-        check_number(f"{prefix}minutes", minutes, least=0)
-    if updates is not None:
-        check_integer(f"{prefix}updates", updates, 1)
+    check_optional(check_number, f"{prefix}minutes", minutes, least=0)
+    check_optional(check_integer, f"{prefix}updates", updates, 1)
     if updates is not None and minutes is not None:
         raise ValueError(
             f"`{prefix}updates` and `{prefix}minutes` must not both be given. "

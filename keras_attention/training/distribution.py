@@ -11,7 +11,7 @@ from keras_attention.ops.dispatch import backend_choice
 from keras_attention.training import processes
 from keras_attention.training.joining import check_workers, join_on_jax
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.checks import check_integer, check_optional
 
 # Strategy -> the backends that have it.
 STRATEGIES = {"mirrored": ("tensorflow",), "data_parallel": ("jax", "torch")}
@@ -63,16 +63,9 @@ def distribution_scope(
     join = backend_choice("Training", jax=join_on_jax, default=contextlib.nullcontext)
     with join() if strategy == "data_parallel" else contextlib.nullcontext():
         _check_strategy(strategy, replicas)
-        with _scope(strategy, replicas) as devices:
-            yield devices
-
-
-@contextlib.contextmanager
-def _scope(strategy: str | None, replicas: int | None) -> Iterator[Devices]:
-    """Enter the scope of a strategy that was checked."""
-    if strategy is None:
-        yield Devices()
-    else:
+        if strategy is None:
+            yield Devices()
+            return
         scopes = {"tensorflow": _tensorflow_scope, "jax": _jax_scope, "torch": _torch_scope}
         with backend_choice("A strategy", **scopes)(replicas) as devices:
             yield devices
@@ -237,8 +230,7 @@ def update_where(
 
 def _check_strategy(strategy: str | None, replicas: int | None) -> None:
     backend = running_backend()
-    if replicas is not None:
-        check_integer("replicas", replicas, 1)
+    check_optional(check_integer, "replicas", replicas, 1)
     if strategy is None:
         if replicas not in (None, 1):
             raise ValueError(

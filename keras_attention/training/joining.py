@@ -14,7 +14,7 @@ import keras
 from keras_attention.training import processes
 from keras_attention.utils.agreed import is_agreed
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import check_integer, check_texts
+from keras_attention.utils.checks import check_integer, check_optional, check_texts
 
 ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 # The environment variable with the number of processes, for each cluster; JAX reads the others.
@@ -91,18 +91,15 @@ def initialize_processes(
         RuntimeError: If the process cannot join the others.
     """
     if addresses is not None:
-        check_texts("addresses", [addresses] if isinstance(addresses, str) else addresses)
-    if num_processes is not None:
-        check_integer("num_processes", num_processes, 1)
-    if process_index is not None:
-        check_integer("process_index", process_index, 0)
+        listed = [addresses] if isinstance(addresses, str) else addresses
+        addresses = ",".join(check_texts("addresses", listed))
+    check_optional(check_integer, "num_processes", num_processes, 1)
+    check_optional(check_integer, "process_index", process_index, 0)
     if running_backend() != "jax":
         raise ValueError(
             "Processes join by their addresses only on JAX: set KERAS_BACKEND=jax. On PyTorch, `torchrun` "
             f"starts and joins them. Received: the backend {running_backend()!r}"
         )
-    if addresses is not None and not isinstance(addresses, str):
-        addresses = ",".join(addresses)
     hosts = str(_setting("JOB_ADDRESSES", addresses))
     count = _integer_setting("NUM_PROCESSES", num_processes)
     index = _integer_setting("PROCESS_ID", process_index)

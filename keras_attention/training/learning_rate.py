@@ -60,10 +60,9 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
         name: str = "learning_rate_schedule",
     ):
         super().__init__()
-        check_integer("hidden_dim", hidden_dim, least=1)
+        self.hidden_dim = check_integer("hidden_dim", hidden_dim, least=1)
         check_number("warmup_steps", warmup_steps, above=0)
         check_number("factor", factor, above=0)
-        self.hidden_dim = hidden_dim
         self.warmup_steps = warmup_steps
         self.factor = factor
         self.name = name

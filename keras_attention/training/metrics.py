@@ -16,12 +16,9 @@ class _TokenMean(keras.metrics.Metric):
     def __init__(self, name: str, pad_token_id: int = 0, **kwargs: Any):
         super().__init__(name=check_text("name", name), **kwargs)
         self.pad_token_id = check_integer("pad_token_id", pad_token_id)
-        self.total = self.add_variable(
-            shape=(), initializer="zeros", dtype=self.dtype, name="total"
-        )
-        self.count = self.add_variable(
-            shape=(), initializer="zeros", dtype=self.dtype, name="count"
-        )
+        number = {"shape": (), "initializer": "zeros", "dtype": self.dtype}
+        self.total = self.add_variable(name="total", **number)
+        self.count = self.add_variable(name="count", **number)
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         labels, y_pred = check_labels(y_true, y_pred, self.pad_token_id)

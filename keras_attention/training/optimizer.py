@@ -15,7 +15,7 @@ from keras_attention.ops.simplex import Simplex
 from keras_attention.training.distribution import sum_over_replicas, update_where
 from keras_attention.training.fused_adam import AdamStep, tensorflow_adam_update, torch_adam_updates
 from keras_attention.training.learning_rate import BudgetSchedule
-from keras_attention.utils.checks import check_number
+from keras_attention.utils.checks import check_number, check_optional
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -83,9 +83,9 @@ class Adam(keras.optimizers.Adam):
         if not (simplex_learning_rate is None or callable(simplex_learning_rate)):
             check_number("simplex_learning_rate", simplex_learning_rate, least=0)
         self.simplex_learning_rate = simplex_learning_rate
-        if moving_average is not None:
-            check_number("moving_average", moving_average, above=0, below=1)
-        self.moving_average = moving_average
+        self.moving_average = check_optional(
+            check_number, "moving_average", moving_average, above=0, below=1
+        )
         self._averages: list[Any] = []
         self._averaged: Callable[[], tuple[Any, ...]] = tuple
 

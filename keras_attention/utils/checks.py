@@ -15,7 +15,9 @@ import reprlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Checked = TypeVar("Checked")
 
 
 def check_integer(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
@@ -193,6 +195,17 @@ def check_callable(name: str, value: Any) -> Callable[..., Any]:
     if callable(value):
         return value
     raise ValueError(f"`{name}` must be a function. Received: {name}={value!r}")
+
+
+def check_optional(
+    check: Callable[..., Checked], name: str, value: Any, *arguments: Any, **bounds: Any
+) -> Checked | None:
+    """Call a check of this module, unless the value is None.
+
+    >>> check_optional(check_integer, "steps", None, 1), check_optional(check_integer, "steps", 3, 1)
+    (None, 3)
+    """
+    return None if value is None else check(name, value, *arguments, **bounds)
 
 
 def check_has(name: str, value: Any, what: str, *attributes: str) -> Any:

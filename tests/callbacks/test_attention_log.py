@@ -16,8 +16,7 @@ from keras_attention.models.transformer import Transformer
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.visualization.attention_entries import padded_pairs
 from keras_attention.visualization.summary_writer import SummaryWriter
-from keras_attention_viewer import Entry
-from tests.visualization.event_files import read_events
+from tests.visualization.event_files import read_values
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -51,26 +50,63 @@ def tokenizer():
     return Tokenizer.train([text for pair in PAIRS for text in pair], vocabulary_size=290)
 
 
+@pytest.fixture
+def log(tmp_path, tokenizer):
+    """Makes an `AttentionLog` of these options; its writer flushes after each entry."""
+    with SummaryWriter(tmp_path) as writer:
+        yield lambda **options: AttentionLog(writer, tokenizer, PAIRS, **options)
+
+
+@pytest.fixture
+def translate(tokenizer):
+    """A search that finds the same two translations of each text; knows what it was asked."""
+
+    def translate(sources):
+        translate.asked.append(list(sources))
+        ids = tuple(tokenizer.encode("ein Hund"))
+        return [[Translation("ein Hund", -0.5, ids, True), OTHER] for _ in sources]
+
+    translate.asked = []
+    return translate
+
+
+@pytest.fixture
+def importance_is(monkeypatch):
+    """Sets the importance of the heads; returns the list of what is asked."""
+
+    def set_importance(value):
+        asked, module = [], sys.modules[AttentionLog.__module__]
+        monkeypatch.setattr(module, "head_importance", lambda *given: asked.append(given) or value)
+        return asked
+
+    return set_importance
+
+
 def make_model():
     model = Attending([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     return model
 
 
-def fit(model, log, updates, epochs=1, **options):
+def fit(model, *callbacks, updates, epochs=1):
     data = np.ones((updates, 2)), np.ones((updates, 1))
-    model.fit(*data, batch_size=1, epochs=epochs, callbacks=[log], verbose=0, **options)
+    model.fit(*data, batch_size=1, epochs=epochs, callbacks=list(callbacks), verbose=0)
+
+
+def fit_transformer(tokenizer, log, **options):
+    sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": HEADS}
+    model = Transformer(tokenizer.vocabulary_size, **{**sizes, **options}, seed=1)
+    model.compile("sgd", LabelSmoothedCrossentropy())
+    source, decoder_input, target = padded_pairs(tokenizer, PAIRS)
+    inputs = {"encoder_token_ids": source, "decoder_token_ids": decoder_input}
+    model.fit(inputs, target, callbacks=[log], verbose=0)
 
 
 def read(folder):
     """{tag: {step: entry}}; a step that is written twice fails."""
-    entries = {}
-    for event in read_events(folder):
-        for value in event.summary.value:
-            assert value.metadata.plugin_data.plugin_name == "attention"
-            steps = entries.setdefault(value.tag, {})
-            assert event.step not in steps
-            steps[event.step] = Entry.from_blobs(list(value.tensor.string_val))
+    found = read_values(folder)
+    entries = {tag: dict(written) for tag, written in found.items()}
+    assert all(len(entries[tag]) == len(written) for tag, written in found.items())
     return entries
 
 
@@ -78,15 +114,9 @@ def steps(folder):
     return {tag: sorted(entries) for tag, entries in read(folder).items()}
 
 
-def test_a_decoder_with_cells_has_no_attention_of_its_own(tmp_path, tokenizer):
-    sizes = {"num_layers": (2, 1), "hidden_dim": 8, "intermediate_dim": 12, "num_heads": HEADS}
-    model = Transformer(tokenizer.vocabulary_size, **sizes, decoder_cell="ssru", seed=1)
-    model.compile("sgd", LabelSmoothedCrossentropy())
-    source, decoder_input, target = padded_pairs(tokenizer, PAIRS)
-    inputs = {"encoder_token_ids": source, "decoder_token_ids": decoder_input}
-    with SummaryWriter(tmp_path) as writer:
-        log = AttentionLog(writer, tokenizer, PAIRS, shown=1, importance=True)
-        model.fit(inputs, target, callbacks=[log], verbose=0)
+def test_a_decoder_with_cells_has_no_attention_of_its_own(tmp_path, tokenizer, log):
+    options = {"num_layers": (2, 1), "decoder_cell": "ssru"}
+    fit_transformer(tokenizer, log(shown=1, importance=True), **options)
     header = read(tmp_path)["attention/0/reference"][1].header
     kinds = {kind["name"]: kind["layers"] for kind in header["kinds"]}
     assert kinds == {"encoder": 2, "cross": 1}
@@ -94,15 +124,8 @@ def test_a_decoder_with_cells_has_no_attention_of_its_own(tmp_path, tokenizer):
     assert importance == {"encoder": (2, HEADS), "cross": (1, HEADS)}
 
 
-def test_what_the_model_thought_is_logged_of_the_shown_pairs(tmp_path, tokenizer):
-    sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": HEADS}
-    model = Transformer(tokenizer.vocabulary_size, **sizes, seed=1)
-    model.compile("sgd", LabelSmoothedCrossentropy())
-    source, decoder_input, target = padded_pairs(tokenizer, PAIRS)
-    inputs = {"encoder_token_ids": source, "decoder_token_ids": decoder_input}
-    with SummaryWriter(tmp_path) as writer:
-        log = AttentionLog(writer, tokenizer, PAIRS, shown=2)
-        model.fit(inputs, target, callbacks=[log], verbose=0)
+def test_what_the_model_thought_is_logged_of_the_shown_pairs(tmp_path, tokenizer, log):
+    fit_transformer(tokenizer, log(shown=2))
     for number, (_, text) in enumerate(PAIRS[:2]):
         header = read(tmp_path)[f"attention/{number}/reference"][1].header
         assert len(header["predictions"]) == len(tokenizer.encode(text)) + 1
@@ -111,16 +134,31 @@ def test_what_the_model_thought_is_logged_of_the_shown_pairs(tmp_path, tokenizer
         assert len(gzip.compress(parts.encode())) < 5000
 
 
-def test_entries_grow_apart_and_the_last_step_has_one(tmp_path, tokenizer):
+def test_entries_grow_apart_and_the_last_step_has_one(tmp_path, tokenizer, log):
     model = make_model()
-    with SummaryWriter(tmp_path) as writer:
-        fit(model, AttentionLog(writer, tokenizer, PAIRS, shown=2), updates=13, epochs=2)
+    fit(model, log(shown=2), updates=13, epochs=2)
     expected = [0, 1, 2, 5, 10, 12, 15, 20, 25, 26]
     assert steps(tmp_path) == {
         "attention/0/reference": expected,
         "attention/1/reference": expected,
     }
     assert model.asked == len(expected)  # all sentences at once, and nothing in between
+    # The measures rest on all pairs, also on the one that is not shown.
+    measures = read(tmp_path)["attention/0/reference"][0].header["measures"]["encoder"]
+    assert [len(layer) for layer in measures] == [HEADS]
+    assert measures[0][0]["rows"] == sum(len(tokenizer.encode(source)) + 1 for source, _ in PAIRS)
+
+
+def test_several_updates_between_two_calls_are_counted(tmp_path, log):
+    """As with `compile(steps_per_execution=4)`."""
+    model, callback = make_model(), log(shown=1)
+    callback.set_model(model)
+    callback.on_train_begin()
+    callback.on_epoch_begin(0)
+    for batch in range(0, 24, 4):
+        callback.before_update(batch)
+        model.optimizer.iterations.assign_add(4)
+    assert steps(tmp_path) == {"attention/0/reference": [0, 4, 8, 12, 16, 20]}
 
 
 def test_a_million_updates_have_fewer_than_60_entries():
@@ -133,30 +171,11 @@ def test_a_million_updates_have_fewer_than_60_entries():
     assert count < 60
 
 
-def test_measures_rest_on_all_pairs(tmp_path, tokenizer):
-    with SummaryWriter(tmp_path) as writer:
-        fit(make_model(), AttentionLog(writer, tokenizer, PAIRS, shown=1), updates=1)
-    header = read(tmp_path)["attention/0/reference"][0].header
-    rows = sum(len(tokenizer.encode(source)) + 1 for source, _ in PAIRS)
-    measures = header["measures"]["encoder"]
-    assert [len(layer) for layer in measures] == [HEADS]
-    assert measures[0][0]["rows"] == rows
-
-
-def test_the_models_own_translations_at_the_ends_of_epochs(tmp_path, tokenizer):
-    asked = []
-
-    def translate(sources):
-        asked.append(list(sources))
-        ids = tuple(tokenizer.encode("ein Hund"))
-        return [[Translation("ein Hund", -0.5, ids, True), OTHER] for _ in sources]
-
-    with SummaryWriter(tmp_path) as writer:
-        log = AttentionLog(writer, tokenizer, PAIRS, shown=2, translate=translate)
-        fit(make_model(), log, updates=3, epochs=7)
+def test_the_models_own_translations_at_the_ends_of_epochs(tmp_path, log, translate):
+    fit(make_model(), log(shown=2, translate=translate), updates=3, epochs=7)
     # Ends of the epochs 1, 2, 5, and of the training.
     assert steps(tmp_path)["attention/1/output"] == [3, 6, 15, 21]
-    assert asked == [[source for source, _ in PAIRS[:2]]] * 4
+    assert translate.asked == [[source for source, _ in PAIRS[:2]]] * 4
     header = read(tmp_path)["attention/0/output"][21].header
     assert (header["target"], header["target_text"]) == ("output", "ein Hund")
     assert header["source_text"] == PAIRS[0][0]
@@ -164,51 +183,30 @@ def test_the_models_own_translations_at_the_ends_of_epochs(tmp_path, tokenizer):
     assert found == [("ein Hund", -0.5), ("Hund", -2.0)]
 
 
-def test_a_training_in_two_parts_logs_what_one_logs(tmp_path, tokenizer, monkeypatch):
-    def translate(sources):
-        ids = tuple(tokenizer.encode("ein Hund"))
-        return [[Translation("ein Hund", -0.5, ids, True), OTHER] for _ in sources]
-
-    asked = []
-    module = sys.modules[AttentionLog.__module__]
-    monkeypatch.setattr(module, "head_importance", lambda *_: asked.append(1) or {"cross": [[0.5]]})
+def test_a_training_in_two_parts_logs_what_one_logs(tmp_path, log, translate, importance_is):
+    asked = importance_is({"cross": [[0.5]]})
     model, stop = make_model(), Stop()
+    first, second = (log(stop=stop, translate=translate, importance=True) for _ in range(2))
 
     class Signal(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 5:
                 self.model.stop_training, stop.signal_name = True, "SIGTERM"
 
-    def logged(writer):
-        options = {"translate": translate, "importance": True}
-        return AttentionLog(writer, tokenizer, PAIRS, stop=stop, **options)
-
-    with SummaryWriter(tmp_path) as writer:
-        first = logged(writer)
-        data = np.ones((8, 2)), np.ones((8, 1))
-        model.fit(*data, batch_size=1, callbacks=[Signal(), first], verbose=0)
+    fit(model, Signal(), first, updates=8)
     stop.signal_name = None
-    with SummaryWriter(tmp_path) as writer:
-        second = logged(writer)
-        second.set_state(first.get_state())
-        fit(model, second, updates=5)
+    second.set_state(first.get_state())
+    fit(model, second, updates=5)
     found = steps(tmp_path)
     assert found["attention/0/reference"] == [0, 1, 2, 5, 10, 11]
     assert found["attention/0/output"] == [11]
     assert len(asked) == 1
 
 
-def test_importance_stands_in_the_last_entry(tmp_path, tokenizer, monkeypatch):
-    model = make_model()
-    importance = {"cross": [[0.5, -0.25]]}
-    asked = []
-    monkeypatch.setattr(
-        sys.modules[AttentionLog.__module__],
-        "head_importance",
-        lambda *arguments: asked.append(arguments) or importance,
-    )
-    with SummaryWriter(tmp_path) as writer:
-        fit(model, AttentionLog(writer, tokenizer, PAIRS, importance=True), updates=2)
+def test_importance_stands_in_the_last_entry(tmp_path, tokenizer, log, importance_is):
+    model, importance = make_model(), {"cross": [[0.5, -0.25]]}
+    asked = importance_is(importance)
+    fit(model, log(importance=True), updates=2)
     ((asked_model, source, read_ids, target),) = asked
     assert asked_model is model
     ids = [*tokenizer.encode(PAIRS[1][0]), tokenizer.end_token_id]
@@ -219,22 +217,29 @@ def test_importance_stands_in_the_last_entry(tmp_path, tokenizer, monkeypatch):
     assert [entries[step].header["importance"] for step in (0, 1, 2)] == [None, None, importance]
 
 
-def test_an_importance_that_is_not_finite_is_left_out(tmp_path, tokenizer, monkeypatch):
-    importance = {"cross": [[0.5, np.inf]]}
-    module = sys.modules[AttentionLog.__module__]
-    monkeypatch.setattr(module, "head_importance", lambda *_: importance)
-    with SummaryWriter(tmp_path) as writer:
-        fit(make_model(), AttentionLog(writer, tokenizer, PAIRS, importance=True), updates=1)
+def test_an_importance_that_is_not_finite_is_left_out(tmp_path, log, importance_is):
+    importance_is({"cross": [[0.5, np.inf]]})
+    fit(make_model(), log(importance=True), updates=1)
     assert read(tmp_path)["attention/0/reference"][1].header["importance"] is None
 
 
-def test_a_diverged_model_is_not_logged_and_training_goes_on(tmp_path, tokenizer):
+def test_a_diverged_model_is_not_logged_and_training_goes_on(tmp_path, log):
     model = make_model()
     model.diverged = True
-    with SummaryWriter(tmp_path) as writer:
-        with pytest.warns(UserWarning, match="No attention was logged at step 0.*diverged"):
-            fit(model, AttentionLog(writer, tokenizer, PAIRS), updates=1)
+    with pytest.warns(UserWarning, match="No attention was logged at step 0.*diverged"):
+        fit(model, log(), updates=1)
     assert read(tmp_path) == {}
+
+
+def test_translations_that_are_not_finite_are_not_logged(tmp_path, log):
+    def translate(sources):
+        raise FloatingPointError("The logits are not finite.")
+
+    with pytest.warns(UserWarning, match="No translation was logged at step 1. The logits"):
+        fit(make_model(), log(translate=translate), updates=1)
+    assert {tag: [*entries] for tag, entries in read(tmp_path).items()} == {
+        f"attention/{number}/reference": [0, 1] for number in range(len(PAIRS))
+    }
 
 
 @pytest.mark.parametrize(

@@ -72,51 +72,47 @@ def test_the_weights_before_the_first_update_may_be_the_best():
     assert best.milestones == {3}
 
 
-@pytest.mark.parametrize(
-    "begins_with, kept", [(0.5, [1, 3, 4]), (2.0, [0, 3, 4]), (9.0, [0, 3, 4])]
-)
-def test_their_checkpoint_is_kept_and_never_averaged(tmp_path, begins_with, kept):
-    values = iter([1.0, 0.5, 0.25, 0.75])
+def numbers_of(paths):
+    return [int(path.name[-8:]) for path in paths]
 
-    class Scores(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            logs["val_x"] = next(values)
 
+def trained(best, checkpoints, values):
+    """The model after an epoch of one update with each of these values, and what was kept after each."""
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.Adam(0.1), "mse")
     before = np.array(keras.ops.convert_to_numpy(model.weights[0]))
+    kept = []
+
+    def tell(epoch, logs):
+        logs["val_x"] = values[epoch]
+
+    def look(epoch, logs):
+        kept.append(numbers_of(checkpoints.paths))
+
+    told, looks = (keras.callbacks.LambdaCallback(on_epoch_end=f) for f in (tell, look))
+    data = np.ones((4, 3)), np.ones((4, 1))
+    callbacks = [told, best, checkpoints, looks]
+    model.fit(*data, epochs=len(values), callbacks=callbacks, verbose=0)
+    return model, before, kept
+
+
+@pytest.mark.parametrize("begins_with, first", [(0.5, 1), (2.0, 0)])
+def test_their_checkpoint_is_kept_and_never_averaged(tmp_path, begins_with, first):
     best = BestCheckpoint("val_x", "max")
     best.begin(begins_with)
     checkpoints = Checkpoints(tmp_path, 2, every_updates=3, stateful=[best])
-    data = np.ones((4, 3)), np.ones((4, 1))
-    model.fit(*data, epochs=4, callbacks=[Scores(), best, checkpoints], verbose=0)
-    assert [int(path.name[-8:]) for path in checkpoints.paths] == kept
+    model, before, kept = trained(best, checkpoints, [1.0, 0.5, 0.25, 0.75])
+    assert kept[-1] == [first, 3, 4]
     for updates in (None, 1):
         chosen = select_checkpoints(tmp_path, 9, updates=updates)
-        assert [int(path.name[-8:]) for path in chosen] == [n for n in kept if n]
+        assert numbers_of(chosen) == [n for n in kept[-1] if n]
     average_checkpoints(model, checkpoints.paths[:1])
     is_same = np.array_equal(keras.ops.convert_to_numpy(model.weights[0]), before)
-    assert is_same == (kept[0] == 0)
+    assert is_same == (first == 0)
 
 
 def test_its_checkpoint_is_never_lost_to_rotation(tmp_path):
-    values = iter([4.0, 6.0, 5.0, 7.0, 6.5, 7.0, 1.0])
-
-    class Scores(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            logs["val_x"] = next(values)
-
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
     best = BestCheckpoint("val_x", "max")
     checkpoints = Checkpoints(tmp_path, 1, stateful=[best])
-    data = np.ones((4, 3)), np.ones((4, 1))
-    kept = []
-
-    class Kept(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            kept.append([int(path.name[-8:]) for path in checkpoints.paths])
-
-    callbacks = [Scores(), best, checkpoints, Kept()]
-    model.fit(*data, epochs=7, callbacks=callbacks, verbose=0)
+    *_, kept = trained(best, checkpoints, [4.0, 6.0, 5.0, 7.0, 6.5, 7.0, 1.0])
     assert kept == [[1], [2], [2, 3], [4], [4, 5], [4, 6], [4, 7]]

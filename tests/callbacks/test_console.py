@@ -16,6 +16,9 @@ from keras_attention.utils import progress
 pytestmark = pytest.mark.backends("tensorflow")
 
 
+LOGS = {"loss": 2.5, "interval_mae": 0.5, "val_loss": 1.75, "val_bleu": 5.7546}
+
+
 class Shapes(list):
     """Three batches an epoch: the second one has a shape of its own."""
 
@@ -53,7 +56,7 @@ def said(clock, epochs=1, batches=3, announce=None, **limits):
             clock[0] += 20.0
             entry.update(loss=2.34567, tokens_per_second=1234.4)
         for callback in (budget, console):
-            callback.on_epoch_end(epoch, {"loss": 2.5, "val_loss": 1.75, "val_perplexity": 5.7546})
+            callback.on_epoch_end(epoch, dict(LOGS))
     console.on_train_end()
     return stream.getvalue().splitlines()
 
@@ -64,7 +67,7 @@ def test_a_run_that_ends_by_updates(clock):
         f"training: 1 of 6 updates, 17%, {numbers}; compiling, then training on the first batch of 8 x 7 "
         "tokens",
         f"training: 2 of 6 updates, 33%, {numbers}",
-        "epoch 1, update 3: loss 2.500; validation loss 1.750, perplexity 5.755",
+        "epoch 1, update 3: loss 2.500, interval mae 0.500; validation loss 1.750, BLEU 5.755",
         f"training: 3 of 6 updates, 50%, {numbers}",
     ]
 

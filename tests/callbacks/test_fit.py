@@ -48,9 +48,12 @@ def fit(model, *callbacks, **options):
     return model.fit(x, y, batch_size=ROWS, callbacks=list(callbacks), **options)
 
 
-def test_training_curves(tmp_path):
+def test_curves(tmp_path):
+    x, y = data()
+    validation = (x[:2], y[:2] + 1)
     with SummaryWriter(tmp_path) as writer:
-        fit(make_model(), TrainingMonitor(writer, every=2))
+        monitor = TrainingMonitor(writer, every=2)
+        history = fit(make_model(), monitor, validation_data=validation).history
     values = read_values(tmp_path)
     # The first batch compiles: the clock, and with it the counting, starts after it.
     mean = np.mean
@@ -73,14 +76,6 @@ def test_training_curves(tmp_path):
         assert rate == (step, pytest.approx(1e-12 * (step + 1), rel=1e-5))
         complete = (step - 1) % BATCHES + 1  # since the epoch began
         assert error == (step, pytest.approx(np.mean(np.arange(complete) + 1.0), rel=1e-4))
-
-
-def test_epoch_curves(tmp_path):
-    with SummaryWriter(tmp_path) as writer:
-        x, y = data()
-        validation = (x[:2], y[:2] + 1)
-        history = fit(make_model(), TrainingMonitor(writer), validation_data=validation).history
-    values = read_values(tmp_path)
     assert history["val_loss"] == pytest.approx([4, 4], rel=1e-4)
     for tag, name in {
         "train/epoch_loss": "loss",
@@ -119,20 +114,6 @@ def test_speed(tmp_path, monkeypatch):
     assert values["work/batches_per_second"] == expected
     expected = [(step, 2 * tokens) for step, (_, tokens) in per_half_second.items()]
     assert values["work/tokens_per_second"] == expected
-
-
-@pytest.mark.backends("torch")
-def test_batches_that_know_their_own_epoch(tmp_path, monkeypatch):
-    """After a resume, `fit` may count epochs from 0 again; the batches know better."""
-    now = iter(np.arange(1000) / 2)
-    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
-    batches = CountedBatches()
-    batches.epoch = 3
-    with SummaryWriter(tmp_path) as writer:
-        fit(make_model(), TrainingMonitor(writer, batches, every=5), epochs=1)
-    assert read_values(tmp_path)["work/tokens_per_second"] == [
-        (6, 2 * (5 * 300 + 10 + 20 + 30 + 40 + 50 + 5))
-    ]
 
 
 @pytest.mark.backends("torch")

@@ -1,5 +1,6 @@
 import errno
 import json
+import math
 import os
 
 import pytest
@@ -10,16 +11,16 @@ from keras_attention.utils.files import DamagedFile
 pytestmark = pytest.mark.backends("tensorflow")
 
 ENTRIES = [
-    {"update": 100, "loss": 4.5, "note": "a\u2028b"},
+    {"update": 100, "loss": 4.5, "note": "a\u2028b ü"},
     {"update": 200, "loss": 1e-7},
-    {"update": 300, "loss": None},
+    {"update": 300, "loss": None, "rate": None},
 ]
 
 
 @pytest.fixture
 def log(tmp_path):
     log = MetricsLog(tmp_path / "metrics.jsonl")
-    for entry in ENTRIES:
+    for entry in (*ENTRIES[:2], {"update": 300, "loss": math.nan, "rate": math.inf}):
         log.write(entry)
     return log
 
@@ -31,7 +32,8 @@ def without_time(entries):
 def test_round_trip(log):
     assert without_time(log.read()) == ENTRIES
     lines = log.path.read_text("utf-8").split("\n")
-    assert without_time(map(json.loads, lines[:-1])) == ENTRIES and lines[-1] == ""
+    found = [json.loads(line, parse_constant=pytest.fail) for line in lines[:-1]]
+    assert without_time(found) == ENTRIES and lines[-1] == ""
 
 
 @pytest.mark.parametrize("cut", [1, 20])

@@ -132,18 +132,20 @@ class TestShapes:
         for side in ("source", "target"):
             assert 750 <= statistics[f"{side}_tokens_per_batch"] <= 1000
 
-    @pytest.mark.parametrize("batch_tokens, bound", [(2048, 0.12), (500, 0.09)])
-    def test_little_padding(self, tmp_path, batch_tokens, bound):
-        lengths = natural_lengths(20_000, seed=3)
-        batches = TokenBatches(make_store(tmp_path, lengths), batch_tokens)
-        positions = real = 0
-        for i in range(len(batches)):
-            for ids in (batches.batch(0, i)[0]["encoder_token_ids"], batches.batch(0, i)[1]):
-                positions += ids.size
-                real += np.count_nonzero(ids)
-        assert real == np.sum(lengths)
-        assert 1 - real / positions < bound
-        assert batches.statistics()["padding"] == pytest.approx(1 - real / positions)
+    def test_little_padding(self, tmp_path):
+        lengths = natural_lengths(6_000, seed=3)
+        store = make_store(tmp_path, lengths)
+        for batch_tokens, bound in ((2048, 0.12), (500, 0.09)):
+            batches = TokenBatches(store, batch_tokens)
+            positions = real = 0
+            for i in range(len(batches)):
+                inputs, labels = batches.batch(0, i)
+                for ids in (inputs["encoder_token_ids"], labels):
+                    positions += ids.size
+                    real += np.count_nonzero(ids)
+            assert real == np.sum(lengths)
+            assert 1 - real / positions < bound
+            assert batches.statistics()["padding"] == pytest.approx(1 - real / positions)
 
     def test_one_length_pads_nothing(self, tmp_path):
         batches = TokenBatches(make_store(tmp_path, [(6, 4)] * 50), batch_tokens=72)
@@ -431,16 +433,49 @@ class TestProcesses:
             assert batches.epoch == 2
         assert len(pickle.dumps(small_store)) < 500  # The files are not copied.
 
-    @pytest.mark.parametrize("name, value", [("workers", 2), ("use_multiprocessing", True)])
-    def test_keras_workers_change_nothing(self, small_store, name, value):
-        histories = []
-        for asked in (False, True):
-            keras.utils.set_random_seed(1)
-            batches = TokenBatches(small_store, batch_tokens=50, max_shapes=4)
-            if asked:
-                with pytest.warns(UserWarning, match=f"{name}={value} has no effect"):
-                    setattr(batches, name, value)
-            model = TestFit().make_model()
-            histories.append(model.fit(batches, epochs=3, shuffle=False, verbose=0).history)
-            assert batches.epoch == 3
-        assert histories[0] == histories[1] and len(set(histories[0]["loss"])) == 3
+    def test_shares_in_order_are_the_batch(self, small_store):
+        batches = TokenBatches(small_store, 60, seed=3, num_replicas=6)
+        shares = [batches.shard(index, 3) for index in range(3)]
+        for epoch, index in ((0, 0), (0, len(batches) - 1), (2, 1)):
+            inputs, labels = batches.batch(epoch, index)
+            read = [share.batch(epoch, index) for share in shares]
+            assert {len(y) for _, y in read} == {len(labels) // 3}
+            joined = {name: np.concatenate([x[name] for x, _ in read]) for name in inputs}
+            assert same((joined, np.concatenate([y for _, y in read])), (inputs, labels))
+
+    def test_a_share_tells_of_whole_batches_and_counts_its_own_epochs(self, small_store):
+        batches = TokenBatches(small_store, 60, seed=3, num_replicas=6)
+        share = batches.shard(1, 2)
+        assert len(share) == len(batches)
+        assert share.batch_shape(0, 1) == batches.batch_shape(0, 1)
+        assert share.statistics() == batches.statistics()
+        for index in range(len(share)):
+            share[index]
+        share.on_epoch_end()
+        assert (share.epoch, batches.epoch) == (1, 0)
+        assert same(share[1], batches.shard(1, 2).batch(1, 1))
+        rest = batches.shard(1, 2).from_batch(1, 2)
+        rest.on_epoch_begin()
+        assert same(rest[0], batches.shard(1, 2).batch(1, 2))
+
+    @pytest.mark.parametrize(
+        "index, count, message",
+        [
+            (2, 2, "index=2"),
+            (0, 4, "must divide num_replicas=6 .*count=4"),
+            (0, 0, "count"),
+            (-1, 2, "index"),
+        ],
+    )
+    def test_shares_that_do_not_fit(self, small_store, index, count, message):
+        with pytest.raises(ValueError, match=message):
+            TokenBatches(small_store, 60, num_replicas=6).shard(index, count)
+
+    @pytest.mark.parametrize(
+        "name, value, kept", [("workers", 2, 1), ("use_multiprocessing", True, False)]
+    )
+    def test_keras_workers_change_nothing(self, small_store, name, value, kept):
+        batches = TokenBatches(small_store, batch_tokens=50)
+        with pytest.warns(UserWarning, match=f"{name}={value} has no effect"):
+            setattr(batches, name, value)
+        assert getattr(batches, name) == kept

@@ -123,7 +123,8 @@ def test_same_in_another_process(tmp_path):
     tokenizer.save(tmp_path / "tokenizer")
     many = [f"{text} {number}" for number in range(30) for text in TEXTS]
     program = (
-        "import json, sys; from keras_attention.data.tokenizer import Tokenizer\n"
+        "import json, sys, keras_attention_light\n"  # without Keras
+        "from keras_attention.data.tokenizer import Tokenizer\n"
         "texts, many = json.load(sys.stdin)\n"
         "print(Tokenizer.load(sys.argv[1]).encode(texts, dropout=0.3, seed=2**40 + 7))\n"
         "print(Tokenizer.train(many, 500, max_sentences=101).fingerprint())"

@@ -1,14 +1,11 @@
 """Downloads from a server of our own on 127.0.0.1, which can cut, refuse and forget."""
 
-import contextlib
 import gzip
 import hashlib
-import http.server
 import random
 import re
 import socket
 import threading
-import time
 
 import pytest
 
@@ -16,6 +13,7 @@ from keras_attention.data import download as module
 from keras_attention.data.download import Tries, download
 from keras_attention.utils import progress
 from keras_attention.utils.cache import cache_folder
+from tests.data.archive_server import serving
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -24,68 +22,11 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 NO_DELAY = Tries(delay=0)
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves `server.content`; `server.cuts` holds how many bytes to send before hanging up."""
-
-    def do_GET(self):
-        server = self.server
-        asked = self.headers.get("Range")
-        server.ranges.append(asked)
-        if server.codes:
-            self.send_error(server.codes.pop(0))
-            return
-        if server.redirect:
-            self.send_response(302)
-            self.send_header("Location", server.redirect)
-            self.end_headers()
-            return
-        size = len(server.content)
-        same = self.headers.get("If-Range") in (None, server.tag)
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and server.resumable else 0
-        start = start if same else 0
-        if start >= size:
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{size}")
-            self.end_headers()
-            return
-        body = server.content[start:]
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start + server.shift}-{size - 1}/{size}")
-        if server.tell_length:
-            told = len(body) if server.told_length is None else server.told_length
-            self.send_header("Content-Length", str(told))
-        self.send_header("Content-Type", server.kind)
-        if server.tag:
-            self.send_header("ETag", server.tag)
-        self.end_headers()
-        for byte in body if server.seconds_a_byte else ():
-            self.wfile.write(bytes([byte]))
-            time.sleep(server.seconds_a_byte)
-        if not server.seconds_a_byte:
-            with contextlib.suppress(ConnectionError):
-                self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
-                while server.endless:
-                    self.wfile.write(body)
-                    server.sent += len(body)
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
-def server(monkeypatch):
-    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(proxy, raising=False)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.content, server.resumable, server.tell_length = CONTENT, True, True
-        server.ranges, server.cuts, server.codes = [], [], []
-        server.kind, server.told_length, server.endless, server.sent = "text/plain", None, False, 0
-        server.tag, server.shift, server.redirect, server.seconds_a_byte = None, 0, None, 0
-        server.url = f"http://127.0.0.1:{server.server_port}/file.gz"
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+def server():
+    with serving(CONTENT) as server:
+        server.url += "/file.gz"
         yield server
-        server.shutdown()
 
 
 def names(folder):
@@ -103,13 +44,8 @@ def test_complete_download(server, tmp_path, capsys, monkeypatch):
     assert path.read_bytes() == CONTENT
     assert [entry.name for entry in path.parent.iterdir()] == ["file.gz"]
     assert "downloading file.gz: 300 of 300 kB" in capsys.readouterr().err
-
-
-def test_what_is_there_is_not_fetched_again(server, tmp_path, capsys):
-    path = tmp_path / "file.gz"
-    path.write_bytes(CONTENT)
-    get(server, path)
-    assert server.ranges == [] and capsys.readouterr() == ("", "")
+    get(server, path)  # What is there is not fetched again.
+    assert server.ranges == [None] and capsys.readouterr() == ("", "")
 
 
 def test_other_content_in_place_is_refused_and_kept(server, tmp_path):
@@ -151,23 +87,17 @@ def test_server_that_cannot_resume(server, tmp_path):
     assert path.read_bytes() == CONTENT
 
 
-def test_part_of_another_file_is_not_gone_on_with(server, tmp_path):
-    path, server.cuts, server.tag = tmp_path / "file.gz", [70_000], '"first"'
-    with pytest.raises(ConnectionError):
-        download(server.url, path, None, tries=Tries(1))
-    server.content, server.tag = CONTENT[::-1], '"second"'
-    download(server.url, path, None)
-    assert server.ranges == [None, "bytes=70000-"] and path.read_bytes() == CONTENT[::-1]
-    assert names(tmp_path) == ["file.gz", "file.gz.sha256"]
-
-
-def test_part_of_the_same_file_is_gone_on_with(server, tmp_path):
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_part_is_gone_on_with_if_it_is_of_the_same_file(server, tmp_path, is_same):
     path, server.cuts, server.tag = tmp_path / "file.gz", [70_000], '"first"'
     with pytest.raises(ConnectionError):
         download(server.url, path, None, tries=Tries(1))
     assert names(tmp_path) == ["file.gz.part", "file.gz.part.validator"]
+    if not is_same:
+        server.content, server.tag = CONTENT[::-1], '"second"'
     download(server.url, path, None)
-    assert server.ranges == [None, "bytes=70000-"] and path.read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=70000-"] and path.read_bytes() == server.content
+    assert names(tmp_path) == ["file.gz", "file.gz.sha256"]
 
 
 @pytest.mark.parametrize("tag", [None, 'W/"weak"'])
@@ -183,12 +113,15 @@ def test_a_range_that_was_not_asked_for_is_not_glued_on(server, tmp_path):
     assert server.ranges == [None, "bytes=70000-", None] and path.read_bytes() == CONTENT
 
 
-def test_no_such_range_of_what_is_there(server, tmp_path):
-    """The part is longer than the file: it cannot be of it."""
+@pytest.mark.parametrize(
+    "more, ranges", [(b"", ["bytes=300000-"]), (b"more", ["bytes=300004-", None])]
+)
+def test_no_such_range_of_what_is_there(server, tmp_path, more, ranges):
+    """The part is the whole file; or it is longer, and cannot be of it."""
     path = tmp_path / "file.gz"
-    (tmp_path / "file.gz.part").write_bytes(CONTENT + b"more")
+    (tmp_path / "file.gz.part").write_bytes(CONTENT + more)
     get(server, path)
-    assert server.ranges == ["bytes=300004-", None] and path.read_bytes() == CONTENT
+    assert server.ranges == ranges and path.read_bytes() == CONTENT
 
 
 def test_a_drip_ends(server, tmp_path):
@@ -210,10 +143,8 @@ def test_web_addresses_alone(server, tmp_path, address):
 def test_wrong_addresses_are_named(server, tmp_path):
     """urllib says "Invalid IPv6 URL", and not which."""
     server.redirect = "http://[::1/file"
-    for address in (server.url, server.redirect):
-        with pytest.raises(ValueError, match=re.escape(f"{address} was not kept: its address")):
-            download(address, tmp_path / "file.gz", None)
-    for address in ("http://localhost:abc/x", "http://localhost:9/a b"):
+    wrong = "http://localhost:abc/x", "http://localhost:9/a b"
+    for address in (server.url, server.redirect, *wrong):
         with pytest.raises(ValueError, match=re.escape(f"{address} was not kept: its address")):
             download(address, tmp_path / "file.gz", None)
     for address in ("https://", b"http://a", None):
@@ -241,13 +172,6 @@ def test_two_at_once_download_once(server, tmp_path, capsys, monkeypatch):
         thread.join()
     assert done == [path, path] and server.ranges == [None]
     assert "waiting for another process" in capsys.readouterr().err
-
-
-def test_part_that_was_complete(server, tmp_path):
-    path = tmp_path / "file.gz"
-    (tmp_path / "file.gz.part").write_bytes(CONTENT)
-    get(server, path)
-    assert path.read_bytes() == CONTENT and server.ranges == ["bytes=300000-"]
 
 
 def test_changed_byte_is_refused(server, tmp_path):

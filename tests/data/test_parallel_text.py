@@ -47,11 +47,6 @@ def test_lines(tmp_path, content, lines, compress):
     assert list(read_lines(path)) == lines
 
 
-def test_gzip_of_several_members(tmp_path):
-    path = write(tmp_path / "text", gzip.compress(b"one\nt") + gzip.compress(b"wo\n"))
-    assert list(read_lines(path)) == ["one", "two"]
-
-
 @pytest.mark.parametrize("compress", [False, True])
 def test_undecodable_bytes_are_named(tmp_path, compress):
     content = b"\xef\xbb\xbf" + "gut\nschön\nfür".encode() + b" T\xfcr\nend\n"
@@ -62,8 +57,8 @@ def test_undecodable_bytes_are_named(tmp_path, compress):
         next(lines)
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress])
-def test_other_packings(tmp_path, pack):
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_packings(tmp_path, pack):
     lines = [f"Zeile {i} ü" for i in range(3000)]
     content = "\ufeff" + "\n".join(lines)
     middle = len(content.encode()) // 2
@@ -73,7 +68,7 @@ def test_other_packings(tmp_path, pack):
     whole = pack(content.encode())
     changed = bytearray(whole)
     changed[len(whole) // 2] ^= 255
-    with pytest.raises(ValueError, match=r"cut' is a damaged (bzip2|xz) file"):
+    with pytest.raises(ValueError, match=r"cut' is a damaged (gzip|bzip2|xz) file"):
         list(read_lines(write(tmp_path / "cut", whole[: len(whole) // 2])))
     with pytest.raises(
         ValueError, match=r"changed'"
@@ -122,16 +117,6 @@ def test_what_is_no_text_is_named(tmp_path):
             write(tmp_path / name, content)
         with pytest.raises(ValueError, match=f"{name}' is no text but {what}"):
             list(read_lines(tmp_path / name))
-
-
-def test_damaged_gzip(tmp_path):
-    whole = gzip.compress(b"".join(b"line %d\n" % i for i in range(5000)))
-    path = write(tmp_path / "cut.gz", whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"cut\.gz' is a damaged gzip file"):
-        list(read_lines(path))
-    path = write(tmp_path / "changed.gz", whole[:40] + bytes([whole[40] ^ 255]) + whole[41:])
-    with pytest.raises(ValueError, match=r"changed\.gz' is a damaged gzip file"):
-        list(read_lines(path))
 
 
 def test_pairs_from_files(tmp_path):

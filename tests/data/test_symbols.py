@@ -31,23 +31,7 @@ def tokenizer(request):
 def random_texts(count=300):
     """Symbols among words, spaces, brackets and what looks nearly like a symbol."""
     draw = random.Random(8)
-    parts = [
-        *SYMBOLS,
-        " ",
-        " ",
-        "fox",
-        "dog",
-        "the",
-        "<2",
-        "de>",
-        "<",
-        ">",
-        ", ",
-        "2",
-        "_",
-        "<2de",
-        "b",
-    ]
+    parts = [*SYMBOLS, " ", " ", ", ", *"fox dog the <2 de> < > 2 _ <2de b".split()]
     return [normalize("".join(draw.choices(parts, k=draw.randint(1, 12)))) for _ in range(count)]
 
 

@@ -46,15 +46,6 @@ def test_content(tmp_path):
             store.source(index)
 
 
-def test_real_tokenizer(tmp_path):
-    text = NumberText([("a dog", "ein Hund"), ("a cat,\n too", "eine Katze auch"), ("", "leer")])
-    tokenizer = Tokenizer.train([side for pair in text for side in pair], 300)
-    store = TokenStore.build(tmp_path, text, tokenizer)
-    assert [tokenizer.decode(store.source(i)) for i in (0, 1)] == ["a dog", "a cat, too"]
-    assert [tokenizer.decode(store.target(i)) for i in (0, 1)] == ["ein Hund", "eine Katze auch"]
-    assert len(store) == 2 and store.metadata["dropped_empty"] == 1
-
-
 @pytest.mark.parametrize("vocabulary_size, width", [(65_536, 2), (65_537, 4)])
 def test_id_width(tmp_path, vocabulary_size, width):
     text = NumberText([(str(vocabulary_size - 1), "2 3")])
@@ -117,11 +108,6 @@ class TestReuse:
         assert (len(first), len(other_text), len(other_tokenizer)) == (4, 3, 4)
         assert len({first.folder, other_text.folder, other_tokenizer.folder}) == 3
         assert contents(first.folder) == before
-
-    def test_foreign_files_stay(self, tmp_path):
-        (tmp_path / "notes.txt").write_text("mine")
-        TokenStore.build(tmp_path, TEXT, NumberTokenizer())
-        assert (tmp_path / "notes.txt").read_text() == "mine"
 
     def test_foreign_folder_of_that_name(self, tmp_path):
         folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
@@ -224,14 +210,14 @@ class TestDropout:
 
 
 class TestInterrupted:
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, UnicodeDecodeError])
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
     def test_leaves_nothing(self, tmp_path, monkeypatch, error):
         monkeypatch.setattr(token_store, "CHUNK_PAIRS", 1)
 
         class Broken(NumberText):
             def __iter__(self):
                 yield from self.pairs[:3]
-                raise error(*(("utf-8", b"", 0, 1, "bad") if error is UnicodeDecodeError else ()))
+                raise error
 
         with pytest.raises(error):
             TokenStore.build(tmp_path, Broken(PAIRS), NumberTokenizer(), verbose=False)
@@ -295,8 +281,9 @@ class TestOpen:
     def test_what_a_dead_process_left_goes(self, tmp_path):
         (tmp_path / f"{PARTIAL}v2-of-another-text").mkdir()
         (tmp_path / f"{PARTIAL}v2-of-another-text" / "source.ids").write_bytes(b"half")
+        (tmp_path / "notes.txt").write_text("mine")
         folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
-        assert os.listdir(tmp_path) == [folder.name]
+        assert {*os.listdir(tmp_path)} == {folder.name, "notes.txt"}
 
 
 class TestBadInput:
@@ -312,18 +299,15 @@ class TestBadInput:
             TokenStore.build(tmp_path, NumberText(pairs), NumberTokenizer())
         assert os.listdir(tmp_path) == []
 
-    @pytest.mark.parametrize("index", [None, 1.0, "1", [1]])
-    def test_no_index(self, tmp_path, index):
+    def test_wrong_values(self, tmp_path):
         store = TokenStore.build(tmp_path, TEXT, NumberTokenizer())
         with pytest.raises(ValueError, match="`index` must be an int"):
-            store.source(index)
+            store.source(1.0)
         with pytest.raises(ValueError, match="`side` must be one of"):
             store.padded("middle", np.array([0]), 9)
         with pytest.raises(ValueError, match="`folder` must be a path"):
             TokenStore.open(None)
         with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer"):
             TokenStore.build(tmp_path, TEXT, None)
-
-    def test_no_parallel_text(self, tmp_path):
         with pytest.raises(ValueError, match="must be a ParallelText.*Received: list"):
             TokenStore.build(tmp_path, PAIRS, NumberTokenizer())

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-import json
+import itertools
 import os
 import pickle  # noqa: TID251
 import random
@@ -102,17 +102,16 @@ class TestBytePairEncoding:
         assert (bpe.pad_token_id, bpe.end_token_id, bpe.unknown_token_id) == (0, 1, 2)
         assert bpe.start_token_id == bpe.pad_token_id
 
-    @pytest.mark.parametrize("text", TEXTS + HARD_TEXTS)
-    def test_round_trip(self, bpe, text):
-        ids = bpe.encode(text)
-        assert bpe.decode(ids) == normalize(text)
-        assert all(3 <= token_id < bpe.vocabulary_size for token_id in ids)
-
-    def test_round_trip_of_random_characters(self, bpe):
+    def test_round_trip_of_one_text_and_of_many(self, bpe):
         generator = random.Random(7)
         points = [p for p in range(1, 0x11000) if not 0xD800 <= p < 0xE000]
         texts = ["".join(map(chr, generator.choices(points, k=17))) for _ in range(300)]
-        assert bpe.decode(bpe.encode(texts)) == [normalize(text) for text in texts]
+        texts += TEXTS + HARD_TEXTS
+        rows = bpe.encode(texts)
+        assert bpe.decode(rows) == [normalize(text) for text in texts]
+        assert all(3 <= token_id < bpe.vocabulary_size for ids in rows for token_id in ids)
+        assert [bpe.encode(text) for text in texts] == bpe.encode(tuple(texts)) == rows
+        assert bpe.encode([]) == []
 
     def test_merges_like_the_algorithm(self, bpe):
         """Sennrich et al. (2016): merge the pair learned first, until no pair was learned."""
@@ -133,16 +132,6 @@ class TestBytePairEncoding:
                 expected += parts
             assert bpe.tokens(text) == expected
 
-    def test_frequent_words_are_one_token_of_both_languages(self, bpe):
-        assert bpe.tokens("fox Fuchs the") == ["▁fox", "▁Fuchs", "▁the"]
-
-    def test_batch_equals_single(self, bpe):
-        texts = TEXTS + HARD_TEXTS
-        singles = [bpe.encode(text) for text in texts]
-        assert bpe.encode(texts) == singles
-        assert bpe.encode(tuple(texts)) == singles
-        assert bpe.encode([]) == []
-
     def test_vocabulary_size_is_a_wish(self):
         assert Tokenizer.train(TEXTS, vocabulary_size=333).vocabulary_size == 333
         small = Tokenizer.train(["ab"] * 4, vocabulary_size=5000)
@@ -157,11 +146,8 @@ class TestBytePairEncoding:
     def test_sample_of_sentences(self):
         signs = [chr(0x4E00 + i) for i in range(400)]
         texts = [f"wort {sign}" for sign in signs]
-        trained = [
-            Tokenizer.train(texts, 500, character_coverage=1.0, max_sentences=101) for _ in range(2)
-        ]
-        assert trained[0].fingerprint() == trained[1].fingerprint()
-        vocabulary = set(map(trained[0].id_to_token, range(trained[0].vocabulary_size)))
+        trained = Tokenizer.train(texts, 500, character_coverage=1.0, max_sentences=101)
+        vocabulary = set(map(trained.id_to_token, range(trained.vocabulary_size)))
         seen = [i for i, sign in enumerate(signs) if sign in vocabulary]
         assert len(seen) == 101
         assert max(seen) > 150  # a sample, not the first ones
@@ -176,15 +162,14 @@ class TestBytePairEncoding:
         assert rare.tokens("é")[-2:] == ["<0xC3>", "<0xA9>"]
         assert rare.decode(rare.encode("aé")) == "aé"
 
-    @pytest.mark.parametrize("long", ["every line", "some lines"])
-    def test_long_lines_are_learned_from(self, long):
+    def test_long_lines_are_learned_from(self):
         """What SentencePiece learns if its limit is raised; by itself it would skip the lines."""
         import sentencepiece
 
         words = [f"wort{i % 97}ende{i % 13}" for i in range(900)]
         texts = [" ".join(words[i:] + words[:i]) for i in range(7)]
         assert min(len(text) for text in texts) > 8192
-        texts += ["kurze Zeile"] * (2 if long == "some lines" else 0)
+        texts += ["kurze Zeile"] * 2
         expected = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=reversed(texts), model_writer=expected, model_type="bpe",
@@ -232,18 +217,6 @@ class TestDropout:
         first, second = (bpe.encode(TEXTS, dropout=0.3, seed=seed) for seed in (11, 12))
         assert first != second
         assert bpe.encode(TEXTS, dropout=0.3, seed=11) == first
-
-    def test_more_and_smaller_tokens_same_text(self, bpe):
-        plain = bpe.encode(TEXTS)
-        dropped = bpe.encode(TEXTS, dropout=0.5, seed=3)
-        assert sum(map(len, dropped)) > 1.2 * sum(map(len, plain))
-        assert bpe.decode(dropped) == TEXTS
-
-    def test_single_text(self, bpe):
-        assert (
-            bpe.encode(TEXTS[0], dropout=0.4, seed=5)
-            == bpe.encode(TEXTS[:1], dropout=0.4, seed=5)[0]
-        )
 
     @pytest.mark.parametrize("dropout, seed", [(0.1, None), (1.0, 1), (-0.1, 1), (0.1, 1.5)])
     def test_errors(self, bpe, dropout, seed):
@@ -340,34 +313,28 @@ class TestErrors:
                 call(None)
         with pytest.raises(ValueError, match="`model` must be bytes"):
             Tokenizer("text")
-
-    def test_algorithm(self):
-        with pytest.raises(
-            ValueError, match="one of 'bpe', 'wordpiece'. Received: algorithm='unigram'"
-        ):
-            Tokenizer.train(TEXTS, algorithm="unigram")
+        for algorithm in ("unigram", "presegmented"):
+            message = f"one of 'bpe', 'wordpiece'. Received: algorithm='{algorithm}'"
+            with pytest.raises(ValueError, match=message):
+                Tokenizer.train(TEXTS, algorithm=algorithm)
 
 
 class TestFiles:
-    def test_round_trip(self, bpe, word_pieces, tmp_path):
-        for name, tokenizer in {"a/b": bpe, "c": word_pieces}.items():
-            tokenizer.save(tmp_path / name)
-            loaded = Tokenizer.load(str(tmp_path / name))
-            assert loaded.fingerprint() == tokenizer.fingerprint()
-            assert loaded.algorithm == tokenizer.algorithm
-            assert loaded.vocabulary_size == tokenizer.vocabulary_size
-            assert loaded.encode("the fox") == tokenizer.encode("the fox")
-            assert sorted(os.listdir(tmp_path / name)) == ["tokenizer.json", "tokenizer.model"]
-
-    def test_goes_to_another_process(self, bpe, word_pieces, tmp_path):
+    def test_goes_to_files_and_to_another_process(self, bpe, word_pieces, tmp_path):
         (tmp_path / "list").write_text("ein\nWasch@@\nbär\n", "utf-8")
         presegmented = Tokenizer.from_vocabulary(tmp_path / "list")
-        for tokenizer in (bpe, word_pieces, presegmented):
-            again = pickle.loads(pickle.dumps(tokenizer))
-            assert again.fingerprint() == tokenizer.fingerprint()
-            for text in [*TEXTS, "ein Wasch@@ bär"]:
-                assert again.encode(text) == tokenizer.encode(text)
-                assert again.decode(again.encode(text)) == tokenizer.decode(tokenizer.encode(text))
+        texts = [*TEXTS, "ein Wasch@@ bär"]
+        for name, tokenizer in {"a/b": bpe, "c": word_pieces, "d": presegmented}.items():
+            tokenizer.save(tmp_path / name)
+            assert sorted(os.listdir(tmp_path / name)) == ["tokenizer.json", "tokenizer.model"]
+            ids = tokenizer.encode(texts)
+            loaded = Tokenizer.load(str(tmp_path / name))
+            for again in (loaded, pickle.loads(pickle.dumps(tokenizer))):
+                assert again.fingerprint() == tokenizer.fingerprint()
+                assert again.algorithm == tokenizer.algorithm
+                assert again.vocabulary_size == tokenizer.vocabulary_size
+                assert again.encode(texts) == ids
+                assert again.decode(ids) == tokenizer.decode(ids)
 
     def test_never_overwrites_another(self, bpe, tmp_path):
         other = Tokenizer.train(TEXTS, 300)
@@ -379,18 +346,6 @@ class TestFiles:
         other.save(tmp_path, overwrite=True)
         assert Tokenizer.load(tmp_path).fingerprint() == other.fingerprint()
 
-    def test_interrupted_save_leaves_the_old(self, bpe, tmp_path, monkeypatch):
-        bpe.save(tmp_path)
-        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-        def interrupted(*paths):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(os, "rename", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            Tokenizer.train(TEXTS, 300).save(tmp_path, overwrite=True)
-        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
     @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model"])
     def test_absent(self, bpe, tmp_path, name):
         bpe.save(tmp_path)
@@ -398,31 +353,32 @@ class TestFiles:
         with pytest.raises(ValueError, match=name):
             Tokenizer.load(tmp_path)
 
-    @pytest.mark.parametrize("damage", [lambda b: b[:-40], lambda b: b"", lambda b: b[:99] * 2])
-    def test_damaged_model(self, bpe, tmp_path, damage):
+    @pytest.mark.parametrize(
+        "name, content",
+        [
+            *itertools.product(["tokenizer.json"], [b"{", b"[]", b"\xff"]),
+            *itertools.product(["tokenizer.model"], [b"", b"no model"]),
+        ],
+    )
+    def test_damaged(self, bpe, tmp_path, name, content):
         bpe.save(tmp_path)
-        path = tmp_path / "tokenizer.model"
-        path.write_bytes(damage(path.read_bytes()))
-        with pytest.raises(ValueError, match="tokenizer.model' is damaged"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name}' is damaged"):
             Tokenizer.load(tmp_path)
 
-    @pytest.mark.parametrize("content", ["{", "[]", "\udcff"])
-    def test_damaged_metadata(self, bpe, tmp_path, content):
+    @pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.json"])
+    @pytest.mark.parametrize("beside", [[], ["notes"]])
+    def test_a_file_of_its_own_that_is_missing_is_written_again(self, bpe, tmp_path, name, beside):
+        """As a process leaves them that is killed in a folder with other files."""
+        for other in beside:
+            (tmp_path / other).write_text("mine")
         bpe.save(tmp_path)
-        (tmp_path / "tokenizer.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-        with pytest.raises(ValueError, match="tokenizer.json' is damaged"):
-            Tokenizer.load(tmp_path)
-
-    def test_without_its_last_file_it_is_none(self, bpe, tmp_path):
-        """As a process leaves it that is killed in a folder with other files."""
-        (tmp_path / "notes").write_text("mine")
-        bpe.save(tmp_path)
-        (tmp_path / "tokenizer.json").unlink()
-        assert not Tokenizer.is_saved_in(tmp_path)
+        (tmp_path / name).unlink()
+        assert Tokenizer.is_saved_in(tmp_path) == (name != "tokenizer.json")
         bpe.save(tmp_path)
         assert Tokenizer.is_saved_in(tmp_path)
         assert Tokenizer.load(tmp_path).fingerprint() == bpe.fingerprint()
-        assert sorted(os.listdir(tmp_path)) == ["notes", "tokenizer.json", "tokenizer.model"]
+        assert sorted(os.listdir(tmp_path)) == [*beside, "tokenizer.json", "tokenizer.model"]
 
     @pytest.mark.parametrize("overwrite", [False, True])
     @pytest.mark.parametrize(
@@ -451,13 +407,6 @@ class TestFiles:
             Tokenizer.train(TEXTS, 300).save(tmp_path, overwrite=True)
         assert (tmp_path / name).read_bytes() == changed
 
-    def test_a_file_of_its_own_that_is_missing_is_written_again(self, bpe, tmp_path):
-        for name in ("tokenizer.model", "tokenizer.json"):
-            bpe.save(tmp_path)
-            (tmp_path / name).unlink()
-            bpe.save(tmp_path)
-            assert Tokenizer.load(tmp_path).fingerprint() == bpe.fingerprint()
-
     @pytest.mark.parametrize("path", [".", "../here"])
     def test_into_the_current_folder(self, bpe, tmp_path, monkeypatch, path):
         (tmp_path / "here").mkdir()
@@ -466,14 +415,6 @@ class TestFiles:
         Tokenizer.train(TEXTS, 300).save(path, overwrite=True)
         assert Tokenizer.load(tmp_path / "here").vocabulary_size == 300
         assert sorted(os.listdir()) == ["tokenizer.json", "tokenizer.model"]
-
-    def test_reads_what_older_versions_wrote(self, bpe, tmp_path):
-        bpe.save(tmp_path)
-        path = tmp_path / "tokenizer.json"
-        content = json.loads(path.read_text())
-        del content["checksum"]
-        path.write_text(json.dumps(content))
-        assert Tokenizer.load(tmp_path).fingerprint() == bpe.fingerprint()
 
     def test_earlier_tokenizers_keep_invisible_characters(self, bpe, tmp_path):
         """Their normalisation is theirs: with another one, a trained model would see other ids."""
@@ -622,14 +563,6 @@ class TestGiven:
         expected = ["Waschbär der", "WaschWaschbär", "der @-@ bär", "⁇ Wasch", "der"]
         assert tokenizer.decode(rows) == expected
 
-    def test_saved_and_loaded(self, tokenizer, tmp_path):
-        tokenizer.save(tmp_path / "saved")
-        loaded = Tokenizer.load(tmp_path / "saved")
-        assert (
-            loaded.fingerprint() == tokenizer.fingerprint() and loaded.algorithm == "presegmented"
-        )
-        assert loaded.encode("der bär") == [3, 5]
-
     def test_refused(self, tokenizer, tmp_path):
         (tmp_path / "empty").write_text("\n\n")
         with pytest.raises(ValueError, match="empty' holds no subword"):
@@ -637,7 +570,3 @@ class TestGiven:
         for model in (b"a\nb", b"\xff", b"<pad>\n</s>\n<unk>\na\na"):
             with pytest.raises(ValueError, match="not a list of pieces"):
                 Tokenizer(model, "presegmented")
-        with pytest.raises(
-            ValueError, match="one of 'bpe', 'wordpiece'. Received: algorithm='presegmented'"
-        ):
-            Tokenizer.train(["a"], 300, "presegmented")

@@ -225,13 +225,8 @@ def test_words_of_a_file_are_counted_as_aligners_do(tmp_path, tokenizer):
     store = TokenStore.build(tmp_path / "store", alignments.text, tokenizer)
     found = TokenAlignments.build(store, alignments, tokenizer)
     assert found.padded(np.array([0]), 9, 9).sum() == 0 < found.padded(np.array([1]), 9, 9).sum()
-
-
-def test_pieces_that_are_no_parts_of_any_word(tmp_path, tokenizer):
-    pairs = [("100\u00a0000 men came", "sie kamen")]
-    file = tmp_path / "links"
     file.write_text("2-1\n", "utf-8")
-    alignments = WordAlignments(corpus_of(pairs), str(file))
+    alignments = WordAlignments(corpus_of(pairs[:1]), str(file))
     store = TokenStore.build(tmp_path / "store", alignments.text, tokenizer)
     with pytest.raises(ValueError, match="No pair can be aligned"):
         TokenAlignments.build(store, alignments, tokenizer)

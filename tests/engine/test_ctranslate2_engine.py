@@ -8,6 +8,7 @@ from keras_attention.decoding.constraints import ForcedPrefix, TextConstraint
 from keras_attention.decoding.translator import Translator
 from keras_attention.spec.files import load_spec, save_spec
 from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
+from tests.helpers import log_probabilities
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -52,26 +53,16 @@ def test_greedy_search_finds_what_the_plain_search_finds():
 
 
 def test_the_penalty_is_a_power_of_the_length(model):
-    text, alpha, seen = TEXTS[2], 0.9, 0
+    tokenizer, text, alpha, seen = LetterTokenizer(), TEXTS[2], 0.9, 0
     for one in translator_of(model, length_penalty=alpha).translate(text, n_best=3):
         if one.is_finished:
             length = len(one.token_ids) + 1  # The end counts.
-            expected = log_probability(model, text, one.token_ids) / length**alpha
+            source = [*tokenizer.encode([text])[0], tokenizer.end_token_id]
+            target = [*one.token_ids, tokenizer.end_token_id]
+            expected = log_probabilities(model, source, target).sum() / length**alpha
             assert one.score == pytest.approx(expected, rel=1e-4)
             seen += length > 1
     assert seen
-
-
-def log_probability(model, text, token_ids):
-    """Of tokens and their end, from the forward of training."""
-    tokenizer = LetterTokenizer()
-    ids = [*tokenizer.encode([text])[0], tokenizer.end_token_id]
-    target = [*token_ids, tokenizer.end_token_id]
-    fed = [model.start_token_id, *target[:-1]]
-    inputs = {"encoder_token_ids": np.array([ids]), "decoder_token_ids": np.array([fed])}
-    logits = keras.ops.convert_to_numpy(model(inputs, training=False))[0].astype("float64")
-    logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    return logits[np.arange(len(target)), target].sum()
 
 
 def test_a_batch_changes_nothing(model):

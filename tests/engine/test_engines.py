@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from keras_attention.engine import select
-from keras_attention.engine.forward import Operations, Step, decode, encode
 from keras_attention.engine.select import EngineSelector
 from keras_attention.models.transformer import Transformer
 from keras_attention.ops.compile import compile_for_inference
@@ -18,7 +17,7 @@ from keras_attention.spec import SpecError
 from tests.helpers import numpy
 
 BACKEND = keras.backend.backend()
-V, B, K, S = 13, 2, 3, 7
+V, B, K = 13, 2, 3
 SOURCE = np.array([[5, 6, 7, 8, 9, 12, 1], [10, 11, 1, 0, 0, 0, 0]], "int32")
 OPTIONS = [
     {},
@@ -132,61 +131,6 @@ def test_steps_equal_the_training_forward(options, engine):
     np.testing.assert_allclose(got, wanted, atol=2e-4)
 
 
-@pytest.mark.backends("tensorflow", "torch")
-def test_the_plain_operations_are_the_definition():
-    """On the other backends eagerly, for two steps."""
-    model = model_with(**OPTIONS[1])
-    for weight in model.weights:
-        if hasattr(weight.value, "requires_grad_"):
-            weight.value.requires_grad_(False)  # PyTorch's: buffers are written in place
-    spec = model.spec()
-    operations = Operations(spec, "float32")
-    weights = operations.prepare(spec)
-    positions = spec.positions(spec.encoder, S)
-    memory, memory_bias = encode(operations, weights, SOURCE, positions)
-    positions = spec.positions(spec.decoder, 2)
-    tokens, _ = crossing_histories(2)
-    parents = np.array([[2, 0, 0], [1, 1, 0]])
-    bias = np.full((B, 1, K, 2 * K), operations.masked, "float32")
-    bias[:, 0, range(K), range(K)] = 0.0
-    buffers = [
-        tuple(keras.ops.zeros((B, 3, 2 * K, width)) for width in (5, 6))
-        for _ in spec.decoder.blocks
-    ]
-    for index in range(2):
-        if index:
-            bias[:, 0] = bias[np.arange(B)[:, None], 0, parents]
-            bias[:, 0, range(K), range(K, 2 * K)] = 0.0
-        (scores, ids), buffers, _ = decode(
-            operations, weights,
-            Step(tokens[index], positions[index : index + 1], index * K, bias[None]),
-            buffers, memory, memory_bias, 2,
-        )  # fmt: skip
-    histories = np.stack([np.take_along_axis(tokens[0], parents, 1), tokens[1]], axis=-1)
-    wanted = expected(model, histories).reshape(B * K, V)
-    np.testing.assert_array_equal(numpy(ids), np.argsort(-wanted)[:, :2])
-    np.testing.assert_allclose(numpy(scores), -np.sort(-wanted)[:, :2], atol=2e-4)
-
-
-def test_rows_that_go_on_alone():
-    model = model_with()
-    search = selector_of(model).engine().start(SOURCE, 1, 4)
-    if not search.engine.fixed_shapes:
-        search.compact(np.zeros((B, 0), "int32"), 4)
-    tokens = np.array([[[0], [0]], [[4], [7]], [[9], [3]]], "int32")
-    bias = np.full((B, 1, 4), search.masked, "float32")
-    for index in range(2):
-        bias[:, :, index] = 0.0
-        search.step(tokens[index], index, index, bias[None], 1)
-    search.select_rows(np.array([1]))
-    bias[:, :, 2] = 0.0
-    scores, ids = search.step(tokens[2, 1:], 2, 2, bias[None, 1:], 1)
-    histories = np.repeat(tokens.transpose(1, 2, 0), K, axis=1)
-    wanted = expected(model, histories)[1, 0]
-    assert ids.shape == (1, 1, 1) and ids[0, 0, 0] == wanted.argmax()
-    assert scores[0, 0, 0] == pytest.approx(wanted.max(), abs=2e-4)
-
-
 @pytest.mark.parametrize("num_heads", [3, 1])
 def test_bfloat16_is_near(num_heads):
     """Of a float32 model, and the same as of one with that policy."""
@@ -202,19 +146,6 @@ def test_bfloat16_is_near(num_heads):
     np.testing.assert_array_equal(*tables)
     wanted = expected(model, histories)
     assert 0.0 < np.abs(tables[0] - wanted).max() < 0.15 * np.abs(wanted).max()
-
-
-def test_present_weights_are_read():
-    model, other = model_with(seed=3), model_with(seed=4)
-    selector = selector_of(model)
-    tokens, parents = crossing_histories(2)
-    for step in range(2):
-        got, histories = decoded(selector, tokens, parents, length=2)
-        np.testing.assert_allclose(got, expected(model, histories), atol=2e-4)
-        if step == 0:
-            before = got
-            model.set_weights(other.get_weights())
-    assert np.abs(got - before).max() > 0.1
 
 
 @pytest.mark.backends("torch")

@@ -1,9 +1,12 @@
 """Small models of other programs, with every option that theirs have."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+
+from keras_attention.data.preset_folders import read_folder
 
 SOURCES = [
     "the old house is red",
@@ -51,6 +54,33 @@ def pieces_of(model):
 def spm():
     """SentencePiece models of source and target."""
     return sentence_pieces(SOURCES, 40), sentence_pieces(TARGETS, 44)
+
+
+def assert_refused(folder, message):
+    """Reading a folder raises one error, which names it."""
+    with pytest.raises(ValueError, match=message) as caught:
+        read_folder(folder)
+    assert str(folder) in str(caught.value)
+
+
+def number_of_refused(path, copies, read=read_folder, named=None):
+    """How many changed copies of a file are refused, by an error that names what is read; others are read."""
+    refused, named = 0, named or path.parent
+    for changed in copies:
+        path.write_bytes(changed)
+        try:
+            read(named)
+        except ValueError as error:
+            assert str(named) in str(error)
+            refused += 1
+    return refused
+
+
+def replace(path, content):
+    """Another content for a file; None for no file."""
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
 
 
 def write_marian_mt(folder, spm, separate=False, **config):
@@ -103,7 +133,28 @@ def write_marian_mt(folder, spm, separate=False, **config):
                 weight[size] = 0.0
         bias = random.normal(0.0, 0.5, model.final_logits_bias.shape).astype("float32")
         model.final_logits_bias.copy_(torch.from_numpy(bias))
-    model.save_pretrained(folder)
-    generation = {"num_beams": 3, "bad_words_ids": [[size]], "eos_token_id": 0}
-    (folder / "generation_config.json").write_text(json.dumps(generation))
+    save_marian_mt(model, folder)
     return model
+
+
+def save_marian_mt(model, folder):
+    """The weights and the settings, with some of a search that the model itself does not know."""
+    model.save_pretrained(folder)
+    never = [[model.config.pad_token_id]]
+    generation = {"num_beams": 3, "bad_words_ids": never, "eos_token_id": 0}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+
+
+@pytest.fixture(scope="session")
+def marian_mt(spm, tmp_path_factory):
+    """A folder of a MarianMT; `folder` is a copy of it."""
+    pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("marian_mt") / "model"
+    write_marian_mt(folder, spm)
+    return folder
+
+
+@pytest.fixture
+def folder(marian_mt, tmp_path):
+    """A folder of a MarianMT, to be changed."""
+    return shutil.copytree(marian_mt, tmp_path / "model")

@@ -10,7 +10,16 @@ from keras_attention import Transformer
 from keras_attention.data.preset_folders import read_folder
 from keras_attention.interop.hugging_face import read_hugging_face
 from keras_attention.utils.files import DamagedFile
-from tests.interop.conftest import SOURCES, TARGETS, write_marian_mt
+from tests.helpers import changed_copies
+from tests.interop.conftest import (
+    SOURCES,
+    TARGETS,
+    assert_refused,
+    number_of_refused,
+    replace,
+    save_marian_mt,
+    write_marian_mt,
+)
 from tests.spec_oracle import SpecOracle
 
 pytestmark = pytest.mark.backends("torch")
@@ -79,9 +88,7 @@ def test_fine_tuned_padding_is_a_start_token_of_its_own(spm, tmp_path):
     pad = model.config.pad_token_id
     with torch.no_grad():
         model.model.shared.weight[pad] = 0.7
-    generation = (folder / "generation_config.json").read_text()
-    model.save_pretrained(folder)
-    (folder / "generation_config.json").write_text(generation)
+    save_marian_mt(model, folder)
     spec, tokenizer, *_ = read_folder(folder, "as_transformers")
     assert spec.start_token_id == tokenizer.start_token_id == pad + 1
     assert tokenizer.vocabulary_size == spec.vocabulary_size == pad + 2
@@ -144,9 +151,7 @@ class Harmful:
         return print, ("code was run",)
 
 
-def test_nothing_is_executed(spm, tmp_path, capsys):
-    folder = tmp_path / "model"
-    write_marian_mt(folder, spm)
+def test_nothing_is_executed(folder, capsys):
     (folder / "model.safetensors").unlink()
     torch.save({"model.shared.weight": Harmful()}, folder / "pytorch_model.bin")
     with pytest.raises(DamagedFile, match="pytorch_model.bin.*without running code"):
@@ -179,15 +184,11 @@ def test_nothing_is_executed(spm, tmp_path, capsys):
         ({"dropout": float("nan")}, "'dropout' must be a number"),
     ],
 )
-def test_settings_that_cannot_be_represented(changes, message, spm, tmp_path):
-    folder = tmp_path / "model"
-    write_marian_mt(folder, spm)
+def test_settings_that_cannot_be_represented(changes, message, folder):
     config = json.loads((folder / "config.json").read_text())
     (folder / "generation_config.json").unlink()
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
-    with pytest.raises(ValueError, match=message) as caught:
-        read_folder(folder)
-    assert str(folder) in str(caught.value)
+    assert_refused(folder, message)
 
 
 @pytest.mark.parametrize(
@@ -206,33 +207,13 @@ def test_settings_that_cannot_be_represented(changes, message, spm, tmp_path):
         ("model.safetensors", None, "Expected"),
     ],
 )
-def test_damaged_files(name, content, message, spm, tmp_path):
-    folder = tmp_path / "model"
-    write_marian_mt(folder, spm)
-    (folder / name).unlink()
-    if content is not None:
-        (folder / name).write_text(content)
-    with pytest.raises(ValueError, match=message) as caught:
-        read_folder(folder)
-    assert str(folder) in str(caught.value)
+def test_damaged_files(name, content, message, folder):
+    replace(folder / name, content)
+    assert_refused(folder, message)
 
 
-def test_flipped_bytes(spm, tmp_path):
+def test_flipped_bytes(folder):
     """Each is answered by one error that names the folder, or by a model that is complete and finite."""
-    folder = tmp_path / "model"
-    write_marian_mt(folder, spm)
     path = folder / "model.safetensors"
-    content = path.read_bytes()
-    random = np.random.default_rng(1)
-    refused = 0
-    for _ in range(40):
-        damaged = bytearray(content)
-        for place in random.integers(0, 3000, 3):
-            damaged[place] ^= 1 << random.integers(8)
-        path.write_bytes(damaged[: random.integers(len(damaged))] if _ % 4 == 0 else damaged)
-        try:
-            read_folder(folder)
-        except ValueError as error:
-            assert str(folder) in str(error)
-            refused += 1
-    assert refused > 20
+    copies = changed_copies(path.read_bytes(), 90, front=3000)
+    assert number_of_refused(path, copies) > 30

@@ -16,7 +16,7 @@ from keras_attention.interop.onnx_export import export_onnx, write_onnx
 from keras_attention.interop.onnx_model import OnnxModel
 from keras_attention.spec.parts import ACTIVATIONS, SpecError, as_array
 from keras_attention.utils.files import DamagedFile, OccupiedPath
-from tests.engine.random_spec import OPTIONS, K, N, U, covering_set, random_spec
+from tests.engine.random_spec import K, N, U, covering_set, random_spec
 from tests.interop.conftest import SOURCES, TARGETS
 from tests.models.numpy_transformer import encode, teacher_forced_logits
 from tests.models.test_options import PAIRWISE, model_of
@@ -60,10 +60,11 @@ def assert_logits(spec, folder):
 @once
 @pytest.mark.parametrize(
     "options",
-    [frozenset(), *({option} for option in OPTIONS), *covering_set()],
+    [frozenset(), *covering_set()],
     ids=lambda options: "+".join(sorted(options)) or "paper",
 )
 def test_logits_of_every_option(options, tmp_path):
+    """Any two options together, and one without the other."""
     spec = random_spec(options)
     write_onnx(spec, tmp_path, LENGTH, 4)
     assert_logits(spec, tmp_path)
@@ -101,7 +102,7 @@ def test_activations_are_those_of_keras(name, tmp_path):
 
 
 @once
-@pytest.mark.parametrize("options", [set(), {"untied", "depths"}, {"target_vocabulary"}])
+@pytest.mark.parametrize("options", [{"untied", "depths"}, {"target_vocabulary"}])
 def test_a_driver_that_knows_optimums_names(options, tmp_path):
     """Greedy search as optimum and transformers.js call the files, which feed a past at the first step."""
     spec = random_spec(options)
@@ -187,7 +188,7 @@ def test_large_models_have_a_file_of_weights(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The package's trained model, and the folder of its export."""
-    translator = Translator.from_preset("demo_en_de", show_progress=False)
+    translator = Translator.from_preset("demo_en_de", engine="numpy", show_progress=False)
     folder = translator.export(tmp_path_factory.mktemp("demo") / "onnx", "onnx")
     return translator, folder
 
@@ -198,7 +199,7 @@ def test_the_same_translations(demo):
     again = Translator.from_preset(folder, show_progress=False)
     assert again.beam_size == translator.beam_size == 4
     assert again.engine_for(3).name == "onnx"
-    texts = [*[source for source, _ in load_corpus("demo").test][:60], "", "Zyx ☃ qqq."]
+    texts = [*[source for source, _ in load_corpus("demo").test][:20], "", "Zyx ☃ qqq."]
     for ours, theirs in zip(
         translator.translate(texts, n_best=3), again.translate(texts, n_best=3), strict=True
     ):
@@ -212,10 +213,12 @@ def test_restrictions_and_prefixes_as_for_any_model(demo):
     """What chooses between the steps of an engine chooses between those of a file."""
     from keras_attention import Restrictions
 
-    translator, folder = demo
+    folder = demo[1]
+    model, tokenizer = (kind.from_preset("demo_en_de") for kind in (Transformer, Tokenizer))
+    ours = Translator(model, tokenizer, engine="torch", show_progress=False)
     options = {"restrictions": Restrictions(banned=["Hund"]), "beam_size": 3}
     found = []
-    for one in (translator, Translator.from_preset(folder, show_progress=False)):
+    for one in (ours, Translator.from_preset(folder, show_progress=False)):
         one = dataclasses.replace(one, **options)
         found.append(one.translate(["The dog sleeps.", "The cat"], prefixes=["Das", ""]))
     assert [best[0].text for best in found[0]] == [best[0].text for best in found[1]]

@@ -1,10 +1,17 @@
 """Masks against loops over positions."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention import MultiHeadAttention, TransformerDecoderBlock
+from keras_attention import (
+    SSRU,
+    MultiHeadAttention,
+    TransformerDecoderBlock,
+    TransformerEncoder,
+    TransformerEncoderBlock,
+)
 from keras_attention.layers.masks import causal_mask, merge_masks, padding_mask, window_mask
 
 T, S = 3, 7
@@ -97,3 +104,25 @@ def test_an_additive_tensor_gives_nan_and_one_of_zeros_and_ones_is_boolean():
     for mask in (seen.astype("float32"), ops.convert_to_tensor(seen.astype("float32"))):
         got = ops.convert_to_numpy(layer(x, memory, attention_mask=mask[None]))
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize(
+    ("layer", "name", "between"),
+    [
+        (TransformerEncoderBlock(2, 5, dropout=0.0), "padding_mask", []),
+        (TransformerEncoder(1, 5, 2, dropout=0.0), "padding_mask", []),
+        (TransformerDecoderBlock(2, 5, dropout=0.0), "decoder_padding_mask", [np.ones((2, S, 4))]),
+        (SSRU(), "mask", [None]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_mask_by_position_in_a_functional_model(layer, name, between):
+    x = np.random.default_rng(5).normal(size=(2, T, 4)).astype("float32")
+    seen = np.array([[True, True, False], [True, False, False]])
+    expected = layer(x, *between, **{name: seen})
+    inputs, mask = keras.Input((T, 4)), keras.Input((T,), dtype="bool")
+    model = keras.Model([inputs, mask], layer(inputs, *between, mask))
+    got = ops.convert_to_numpy(model([x, seen]))
+    np.testing.assert_allclose(got, ops.convert_to_numpy(expected), atol=1e-6)
+    assert np.abs(got - ops.convert_to_numpy(layer(x, *between))).max() > 1e-3

@@ -87,20 +87,6 @@ def test_config_and_functional_model(tmp_path):
     np.testing.assert_array_equal(numpy(loaded(X)), numpy(layer(X)))
 
 
-def test_what_does_not_fit_is_refused():
-    layer = layer_of()
-    for arguments, name in (
-        ({"state": np.zeros((B, D + 1))}, "state"),
-        ({"state": np.zeros((B + 1, D))}, "state"),
-        ({"mask": np.ones((B, T + 1), bool)}, "mask"),
-        ({"mask": np.full((B, T), -1e9)}, "mask"),
-    ):
-        with pytest.raises(ValueError, match=f"`{name}`"):
-            layer(X, **arguments)
-    with pytest.raises(ValueError, match="`use_bias` must be True or False"):
-        SSRU(use_bias="no")
-
-
 def block_of(**options):
     options = {"dropout": 0.0, "decoder_cell": "ssru", **options}
     return randomized(TransformerDecoderBlock(N, F, **options), X.shape, MEMORY.shape)

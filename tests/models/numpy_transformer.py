@@ -45,7 +45,10 @@ def norm(x, part):
 
 
 def heads(queries, memory, part, allowed):
-    """Section 3.2.2 without W^O: (B, T, N, U) of queries (B, T, D), memory (B, S, D), allowed (B, T, S)."""
+    """Section 3.2.2 without W^O, of queries (B, T, D), memory (B, S, D), allowed (B, T, S).
+
+    Returns the heads' outputs (B, T, N, U) and their weights (B, N, T, S).
+    """
     q, k, v = dense(queries, part.query), dense(memory, part.key), dense(memory, part.value)
     scores = np.einsum("btnk,bsnk->bnts", q, k) / math.sqrt(q.shape[-1])
     if part.window is not None:
@@ -53,12 +56,16 @@ def heads(queries, memory, part, allowed):
         allowed = allowed & (np.abs(distance) < part.window)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True)) * allowed[:, None]
     weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-300)
-    return np.einsum("bnts,bsnu->btnu", weights, v)
+    return np.einsum("bnts,bsnu->btnu", weights, v), weights
 
 
-def attention(queries, memory, part, allowed):
-    """Multi-head attention, with the branches of a Weighted Transformer if it has them."""
-    found = heads(queries, memory, part, allowed)
+def attention(queries, memory, part, allowed, scores):
+    """Multi-head attention, with the branches of a Weighted Transformer if it has them.
+
+    The heads' weights are added to the list `scores`.
+    """
+    found, weights = heads(queries, memory, part, allowed)
+    scores.append(weights)
     kernel, bias = array(part.output.kernel), part.output.bias
     bias = 0.0 if bias is None else array(bias)
     if not hasattr(part, "kappa"):
@@ -117,18 +124,20 @@ def sublayer(x, function, part, normalize_first):
     return norm(x + function(x), part)
 
 
-def block(x, part, own_mask, memory=None, cross_mask=None):
+def block(x, part, own_mask, memory=None, cross_mask=None, scores=None):
+    scores = [] if scores is None else scores
+
     def own(y):
         if hasattr(part.self_attention, "forget"):
             return ssru(y, part.self_attention)
-        return attention(y, y, part.self_attention, own_mask)
+        return attention(y, y, part.self_attention, own_mask, scores)
 
     first = part.normalize_first
     x = sublayer(x, own, part.self_attention_norm, first)
     if memory is not None:
         x = sublayer(
             x,
-            lambda y: attention(y, memory, part.cross_attention, cross_mask),
+            lambda y: attention(y, memory, part.cross_attention, cross_mask, scores),
             part.cross_attention_norm,
             first,
         )

@@ -14,8 +14,8 @@ from keras_attention import (
     TokenStore,
     Transformer,
 )
+from tests.helpers import STEP_BY_STEP
 
-BACKEND = keras.backend.backend()
 # Every slice of two has another number of tokens: rows 0 and 2 have 3, rows 1 and 3 have 8.
 LABELS = np.array([[4, 1, 0, 0, 0], [6, 4, 1, 0, 0], [1, 0, 0, 0, 0], [9, 8, 3, 7, 1]])
 SOURCE = np.array([[5, 6, 1], [7, 1, 0], [8, 9, 1], [3, 1, 0]])
@@ -47,7 +47,7 @@ WEIGHTS = np.array([[1.0], [0.0], [2.0], [0.5]]) * np.ones(5)
 def whole():
     """A model after two updates of whole batches, its weights before, and what `fit` told."""
     # A large epsilon, for with a small one the sign of a gradient that is all rounding decides Adam's step.
-    model = compiled_model(1, Adam(0.01, epsilon=1e-3), metrics=[TokenAccuracy()])
+    model = compiled_model(1, Adam(0.01, epsilon=1e-3), metrics=[TokenAccuracy()], **STEP_BY_STEP)
     start = model.get_weights()
     return model, start, fit(model, epochs=2, sample_weight=WEIGHTS)
 

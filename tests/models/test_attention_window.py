@@ -9,7 +9,7 @@ from keras_attention import Transformer, TransformerDecoderBlock, TransformerEnc
 from keras_attention.layers import multi_head_attention
 from keras_attention.ops import windowed_attention as room
 from tests.gradients import gradients
-from tests.helpers import numpy
+from tests.helpers import STEP_BY_STEP, numpy
 
 B, T, S, D, F, N, WINDOW = 2, 23, 7, 12, 10, 3, 4
 rng = np.random.default_rng(17)
@@ -136,7 +136,8 @@ def test_saved_declared_and_trained(tmp_path):
     ):
         np.testing.assert_allclose(numpy(other(inputs)), expected, atol=1e-6)
         assert other.get_config()["attention_window"] == WINDOW
-    windowed.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    windowed.compile("adam", loss, **STEP_BY_STEP)
     losses = [float(windowed.train_on_batch(inputs, ids)) for _ in range(4)]
     assert losses[-1] < losses[0]
 

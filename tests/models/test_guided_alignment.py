@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_attention import LabelSmoothedCrossentropy, Transformer
 from keras_attention.ops.reference import DEFINITIONS
+from tests.helpers import STEP_BY_STEP
 
 # 4 pairs: sources of at most 5 tokens, targets of at most 6.
 SOURCE = np.array([[5, 6, 7, 8, 1], [7, 4, 1, 0, 0], [8, 9, 1, 0, 0], [3, 9, 5, 1, 0]], "int32")
@@ -26,15 +27,17 @@ WEIGHT = 0.7
 ON_TORCH = keras.backend.backend() == "torch"
 WAYS = {
     "recompute": {"recompute": True},
-    "dropout": {"attention_dropout": 1e-7},
+    "dropout": {"attention_dropout": 1e-7, "compiled": STEP_BY_STEP},
 }
 if ON_TORCH:
     WAYS |= {"plain": {}, "ssru": {"decoder_cell": "ssru"}}
     WAYS |= {"weighted": {"branch_feed_forward": "shared"}}
 
 
-def model_of(head=(1, 1), steps=1, weight=WEIGHT, rate=0.5, optimizer=None, **options):
-    given = {"num_layers": 3, "num_heads": 2, "dropout": 0.0, "seed": 3, **options}
+def model_of(
+    head=(0, 1), steps=1, weight=WEIGHT, rate=0.5, optimizer=None, compiled=None, **options
+):
+    given = {"num_layers": (1, 2), "num_heads": 2, "dropout": 0.0, "seed": 3, **options}
     model = Transformer(11, hidden_dim=8, intermediate_dim=12, **given)
     model.compile(
         optimizer or keras.optimizers.SGD(rate),
@@ -42,6 +45,7 @@ def model_of(head=(1, 1), steps=1, weight=WEIGHT, rate=0.5, optimizer=None, **op
         accumulation_steps=steps,
         alignment_head=head,
         alignment_weight=weight,
+        **(compiled or {}),
     )
     return model
 
@@ -61,7 +65,7 @@ def head_loss(model, layer, head):
     return total / (LABELS != 0).sum()
 
 
-@pytest.mark.parametrize("head", [(2, 1), *[(1, 1), (0, 0)] * ON_TORCH])
+@pytest.mark.parametrize("head", [(1, 0), *[(1, 1), (0, 0)] * ON_TORCH])
 def test_the_loss_is_that_of_numpy(head):
     model = model_of(head, rate=1e-9)
     plain = float(model.evaluate(INPUTS, LABELS, batch_size=4, verbose=0))
@@ -79,14 +83,14 @@ def test_the_update_is_that_of_differences(options):
     """How a step of gradient descent moves some weights, against central differences of the loss."""
     model = model_of(rate=1.0, **options)
     weights = [w for w in model.trainable_variables if w.path.endswith("/kernel")]
-    chosen = [weights[0], *(w for w in weights if "decoder_block_2/cross" in w.path)][:3]
+    chosen = [weights[0], *(w for w in weights if "decoder_block_1/cross" in w.path)][:3]
     assert len(chosen) == 3
     places = [tuple(size // 2 for size in weight.shape) for weight in chosen]
     before = [keras.ops.convert_to_numpy(weight).copy() for weight in chosen]
 
     def loss():
         plain = float(model.evaluate(INPUTS, LABELS, batch_size=4, verbose=0))
-        return plain + WEIGHT * head_loss(model, 1, 1)
+        return plain + WEIGHT * head_loss(model, 0, 1)
 
     slopes = []
     for weight, place, start in zip(chosen, places, before, strict=True):
@@ -108,7 +112,7 @@ def test_slices_train_as_the_whole():
     whole, slices = model_of(), model_of(steps=2)
     start = whole.get_weights()
     assert fit(slices, GUIDED, epochs=2) == pytest.approx(fit(whole, GUIDED, epochs=2), rel=1e-5)
-    plain = model_of()
+    plain = model_of(compiled=STEP_BY_STEP)
     fit(plain, INPUTS, epochs=2)
     moved = apart = 0.0
     for a, b, c, d in zip(
@@ -120,12 +124,12 @@ def test_slices_train_as_the_whole():
 
 
 def test_the_head_learns_the_alignment():
-    model = model_of(optimizer=keras.optimizers.Adam(0.02), weight=2.0)
-    before = head_loss(model, 1, 1)
-    fit(model, GUIDED, epochs=40)
+    model = model_of(optimizer=keras.optimizers.Adam(0.05), weight=2.0, compiled=STEP_BY_STEP)
+    before = head_loss(model, 0, 1)
+    fit(model, GUIDED, epochs=16)
     # Two tokens are aligned with two others each: so much is left at best.
     least = 2 * np.log(2) / (LABELS != 0).sum()
-    assert head_loss(model, 1, 1) - least < 0.7 * (before - least)
+    assert head_loss(model, 0, 1) - least < 0.7 * (before - least)
 
 
 def test_one_layer_alone_is_asked_for_weights(monkeypatch):
@@ -141,23 +145,23 @@ def test_one_layer_alone_is_asked_for_weights(monkeypatch):
 
     monkeypatch.setattr(module, "dot_product_attention", attend)
     model = model_of()
-    for inputs, refused in ((GUIDED, [6]), (INPUTS, [])):
+    for inputs, refused in ((GUIDED, [2]), (INPUTS, [])):
         asked.clear()
         model(
             {name: keras.ops.convert_to_tensor(each) for name, each in inputs.items()},
             training=True,
         )
-        assert len(asked) == 9  # 3 of the encoder; then self- and cross-attention of each block
+        assert len(asked) == 5  # one of the encoder; then self- and cross-attention of each block
         assert [i for i, flash in enumerate(asked) if flash is False] == refused
     assert "dot_product_attention" in DEFINITIONS
 
 
 def test_is_saved_with_the_model(tmp_path):
-    model = model_of(weight=0.25)
+    model = model_of(weight=0.25, compiled=STEP_BY_STEP)
     fit(model, GUIDED)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert (loaded.alignment_head, loaded.alignment_weight) == ((1, 1), 0.25)
+    assert (loaded.alignment_head, loaded.alignment_weight) == ((0, 1), 0.25)
     assert fit(loaded, GUIDED) == pytest.approx(fit(model, GUIDED), rel=1e-5)
 
 

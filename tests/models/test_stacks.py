@@ -1,5 +1,7 @@
 """The encoder over vectors against NumPy, and both halves against the whole `Transformer`."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -22,6 +24,10 @@ def encoder(**options):
 
 def decoder(**options):
     return TransformerDecoder(V, L, D, F, N, **{"dropout": 0.0, **options})
+
+
+def whole(**options):
+    return Transformer(V, L, D, F, N, **{"dropout": 0.0, **options})
 
 
 def expected(layer, allowed):
@@ -68,53 +74,6 @@ def test_a_causal_mask_and_a_window_restrict_it():
     np.testing.assert_allclose(numpy(got), wanted, atol=1e-4)
 
 
-@pytest.mark.backends("torch")
-def test_equals_that_of_pytorch():
-    import torch
-
-    layer = randomized(encoder(use_attention_bias=True, layer_norm_epsilon=1e-5), X.shape)
-    theirs = torch.nn.TransformerEncoder(
-        torch.nn.TransformerEncoderLayer(D, N, F, dropout=0.0, batch_first=True),
-        L,
-        enable_nested_tensor=False,
-    ).eval()
-    for block, other in zip(layer.encoder_blocks, theirs.layers, strict=True):
-        copy_to_torch(block, other)
-    x = X + np.array([oracle.position(place, D) for place in range(S)], "float32")
-    with torch.no_grad():
-        wanted = theirs(torch.tensor(x), src_key_padding_mask=torch.tensor(~PADDING))
-    got = numpy(layer(X, padding_mask=PADDING))
-    np.testing.assert_allclose(got[PADDING], wanted.numpy()[PADDING], atol=1e-4)
-
-
-def copy_to_torch(block, other):
-    """Gives a layer of PyTorch the weights of a block."""
-    import torch
-
-    found = {weight.path.split("/", 2)[2]: numpy(weight) for weight in block.weights}
-
-    def assign(theirs, array):
-        theirs.data = torch.tensor(np.ascontiguousarray(array))
-
-    def of(path):
-        return next(array for name, array in found.items() if f"/{name}".endswith(f"/{path}"))
-
-    kinds = ("query", "key", "value")
-    kernels = [of(f"self_attention/{kind}/kernel").reshape(D, D).T for kind in kinds]
-    biases = [of(f"self_attention/{kind}/bias").reshape(D) for kind in kinds]
-    assign(other.self_attn.in_proj_weight, np.concatenate(kernels))
-    assign(other.self_attn.in_proj_bias, np.concatenate(biases))
-    output = of("self_attention/attention_output/kernel").reshape(D, D).T
-    assign(other.self_attn.out_proj.weight, output)
-    assign(other.self_attn.out_proj.bias, of("self_attention/attention_output/bias"))
-    for ours, linear in (("inner", other.linear1), ("outer", other.linear2)):
-        assign(linear.weight, of(f"feed_forward/{ours}/kernel").T)
-        assign(linear.bias, of(f"feed_forward/{ours}/bias"))
-    for ours, norm in (("self_attention", other.norm1), ("feed_forward", other.norm2)):
-        assign(norm.weight, of(f"{ours}_residual/normalization/gamma"))
-        assign(norm.bias, of(f"{ours}_residual/normalization/beta"))
-
-
 def copy(ours, theirs):
     for mine, other in zip(ours.weights, theirs.weights, strict=True):
         mine.assign(other)
@@ -123,23 +82,23 @@ def copy(ours, theirs):
 @pytest.mark.parametrize("options", [{}, {"normalize_first": True, "decoder_cell": "ssru"}])
 def test_the_halves_make_the_whole(options):
     """With the weights of a `Transformer`, at once and step by step."""
-    whole = randomized(Transformer(V, L, D, F, N, dropout=0.0, **options))
+    both = randomized(whole(**options))
     source = np.array([[5, 7, 9, 2, 1], [8, 3, 1, 0, 0]])
     is_real = source != 0
-    first = encoder(normalize_first=whole.normalize_first)
+    first = encoder(normalize_first=both.normalize_first)
     first.build((None, None, D))
     second = decoder(**options)
     for kind, half in (("encoder", first), ("decoder", second)):
         for part in ("blocks", "normalization"):
             name = f"{kind}_{part}"
-            mine, theirs = getattr(half, name, []), getattr(whole, name, [])
+            mine, theirs = getattr(half, name, []), getattr(both, name, [])
             pairs = zip(mine, theirs, strict=True) if part == "blocks" else [(mine, theirs)]
             for pair in pairs if mine else ():
                 copy(*pair)
-    copy(second.output_embedding, whole.token_embedding)
+    copy(second.output_embedding, both.token_embedding)
 
-    encoded = first(whole.token_embedding(source), padding_mask=is_real)
-    wanted = numpy(whole({"encoder_token_ids": source, "decoder_token_ids": IDS}))
+    encoded = first(both.token_embedding(source), padding_mask=is_real)
+    wanted = numpy(both({"encoder_token_ids": source, "decoder_token_ids": IDS}))
     np.testing.assert_allclose(numpy(second(IDS, encoded, is_real)), wanted, atol=1e-5)
 
     memory, cache = second.memory(encoded, is_real), second.initial_cache(B, 1, T)
@@ -183,30 +142,42 @@ def test_a_model_of_both_is_saved_and_loaded(tmp_path):
     np.testing.assert_allclose(numpy(loaded(inputs)), numpy(model(inputs)), atol=1e-6)
 
 
+ARGUMENTS = {
+    "key_dim": 4,
+    "value_dim": 5,
+    "dropout": 0.15,
+    "attention_dropout": 0.25,
+    "activation_dropout": 0.35,
+    "activation": "gelu",
+    "normalize_first": True,
+    "final_normalization": True,
+    "use_attention_bias": True,
+    "layer_norm_epsilon": 1e-4,
+    "seed": 5,
+    "recompute": True,
+    "position_layout": "learned",
+    "max_length": 9,
+    "attention_window": 7,
+    "name": "mine",
+}
+OF_A_DECODER = {"tie_weights": False, "use_logits_bias": True, "pad_token_id": 2}
+
+
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize("make", [encoder, decoder])
-def test_every_argument_is_in_the_config(make):
-    arguments = {
-        "key_dim": 4,
-        "value_dim": 5,
-        "dropout": 0.15,
-        "attention_dropout": 0.25,
-        "activation_dropout": 0.35,
-        "activation": "gelu",
-        "final_normalization": True,
-        "use_attention_bias": True,
-        "layer_norm_epsilon": 1e-4,
-        "seed": 5,
-        "recompute": True,
-        "position_layout": "learned",
-        "max_length": 9,
-        "attention_window": 7,
-    }
-    again = type(make()).from_config(make(**arguments).get_config())
-    config = again.get_config()
+@pytest.mark.parametrize(
+    ("make", "more"),
+    [(encoder, {}), (decoder, OF_A_DECODER), (whole, {**OF_A_DECODER, "end_token_id": 3})],
+)
+def test_every_argument_is_in_the_config(make, more):
+    arguments, made = {**ARGUMENTS, **more}, make(**ARGUMENTS, **more)
+    config = json.loads(json.dumps(made.get_config()))
     assert {name: config[name] for name in arguments} == arguments
-    again.build((None, None, D))
-    blocks = again.encoder_blocks if make is encoder else again.decoder_blocks
+    again = type(made).from_config(config)
+    assert again.get_config() == made.get_config()
+    for one in (made, again):
+        one.build((None, None, D))
+    assert [w.shape for w in again.weights] == [w.shape for w in made.weights]
+    blocks = [*getattr(again, "encoder_blocks", []), *getattr(again, "decoder_blocks", [])]
     assert {block.sliding_window for block in blocks} == {7}
     assert {block.self_attention.value_dim for block in blocks} == {5}
 

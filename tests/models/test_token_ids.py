@@ -9,30 +9,36 @@ from keras import ops
 
 from keras_attention import LabelSmoothedCrossentropy, Transformer
 from keras_attention.models.token_ids import check_token_ids
+from tests.helpers import STEP_BY_STEP
 
 V = 9
 SOURCE, TARGET, LABELS = np.array([[5, 8, 1]]), np.array([[0, 8]]), np.array([[8, 1]])
 MESSAGE = r"'{}' holds ids outside .* of 9 tokens \(ids 0 to 8\)\. Received: ids from {} to {}\."
+NO_IDS = "'encoder_token_ids' (must hold token ids|holds ids outside)"
 
 
 def inputs(source=SOURCE, target=TARGET):
     return {"encoder_token_ids": source, "decoder_token_ids": target}
 
 
+SIZES = {"num_layers": 1, "hidden_dim": 4, "intermediate_dim": 6, "num_heads": 2}
+
+
+def compiled(**options):
+    model = Transformer(V, **SIZES, **options)
+    model.compile("sgd", LabelSmoothedCrossentropy(), **STEP_BY_STEP)
+    return model
+
+
 @pytest.fixture(scope="module")
 def model():
-    model = Transformer(V, num_layers=1, hidden_dim=4, intermediate_dim=6, num_heads=2)
-    model.compile("sgd", LabelSmoothedCrossentropy())
-    return model
+    return compiled()
 
 
 @pytest.fixture(scope="module")
 def learned():
     """A model with positions for three tokens."""
-    sizes = {"num_layers": 1, "hidden_dim": 4, "intermediate_dim": 6, "num_heads": 2}
-    model = Transformer(V, **sizes, position_layout="learned", max_length=3)
-    model.compile("sgd", LabelSmoothedCrossentropy())
-    return model
+    return compiled(position_layout="learned", max_length=3)
 
 
 ENTRANCES = {
@@ -80,17 +86,13 @@ def test_bad_ids_in_encode_and_in_labels_are_refused(model):
 def test_floats_that_are_not_ids_are_refused(model, entrance, bad):
     data = inputs(np.array([[5.0, bad, 1.0]], "float32"))
     call = {**ENTRANCES, "encode": lambda model, x: model.encode(x["encoder_token_ids"])}[entrance]
-    with pytest.raises(
-        ValueError, match="'encoder_token_ids' (must hold token ids|holds ids outside)"
-    ):
+    with pytest.raises(ValueError, match=NO_IDS):
         call(model, data)
 
 
 @pytest.mark.parametrize("ids", [[[5, -3]], [[5, 9]], [[5, 5.7]], [[5, np.int64(9)]]])
 def test_lists_are_looked_at(model, ids):
-    with pytest.raises(
-        ValueError, match="'encoder_token_ids' (must hold token ids|holds ids outside)"
-    ):
+    with pytest.raises(ValueError, match=NO_IDS):
         model.encode(ids)
 
 
@@ -107,8 +109,7 @@ def test_sample_weights_are_not_checked_as_ids(model):
 
 def test_whole_numbers_of_a_float_type_are_the_same_ids():
     """Also 257, which bfloat16 cannot hold."""
-    sizes = {"num_layers": 1, "hidden_dim": 4, "intermediate_dim": 6, "num_heads": 2}
-    model = Transformer(300, **sizes, dtype="mixed_bfloat16")
+    model = Transformer(300, **SIZES, dtype="mixed_bfloat16")
     ids = inputs(np.array([[257, 299, 1]]), np.array([[0, 259]]))
     floats = {name: part.astype("float32") for name, part in ids.items()}
     wanted, got = (ops.convert_to_numpy(model(part)) for part in (ids, floats))

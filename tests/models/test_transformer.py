@@ -1,6 +1,5 @@
 """The Transformer against the paper in NumPy, and what users do with a model."""
 
-import json
 from pathlib import Path
 
 import keras
@@ -40,6 +39,12 @@ def randomized(model):
     return model
 
 
+@pytest.fixture(scope="module")
+def model():
+    """Shared by the tests that only call it."""
+    return randomized(small())
+
+
 def named_weights(model):
     found = {"/".join(w.path.split("/")[-5:]): numpy(w) for w in model.weights}
 
@@ -51,8 +56,7 @@ def named_weights(model):
     return get
 
 
-def test_equals_the_paper_in_numpy():
-    model = randomized(small())
+def test_equals_the_paper_in_numpy(model):
     expected = oracle.transformer(SOURCE, TARGET, named_weights(model), L)
     np.testing.assert_allclose(numpy(model(INPUTS)), expected, atol=2e-4)
 
@@ -100,17 +104,12 @@ def test_base_as_built_has_the_count_of_table_3():
 
 
 @pytest.mark.backends("torch")
-def test_attention_biases_add_36864_parameters():
-    plain, biased = (
-        parameters(vocabulary_size=11, use_attention_bias=flag) for flag in (False, True)
-    )
-    assert biased - plain == 36_864
-
-
-@pytest.mark.backends("torch")
-def test_pre_norm_adds_a_normalisation_to_each_stack():
-    plain, pre = (parameters(vocabulary_size=11, normalize_first=flag) for flag in (False, True))
-    assert pre - plain == 2 * 2 * 512
+@pytest.mark.parametrize(
+    ("option", "more"), [("use_attention_bias", 36_864), ("normalize_first", 2 * 2 * 512)]
+)
+def test_options_add_parameters(option, more):
+    plain, other = (parameters(vocabulary_size=11, **{option: flag}) for flag in (False, True))
+    assert other - plain == more
 
 
 def test_embeddings_start_at_unit_variance():
@@ -119,27 +118,25 @@ def test_embeddings_start_at_unit_variance():
     assert table.std() == pytest.approx(0.04419417, rel=0.01)
 
 
-def test_a_softmax_matrix_of_its_own():
-    tied, untied = randomized(small()), small(tie_weights=False)
-    weights = {weight.path: numpy(weight) for weight in tied.weights}
+def test_a_softmax_matrix_of_its_own(model):
+    untied = small(tie_weights=False)
+    weights = {weight.path: numpy(weight) for weight in model.weights}
     table = weights["token_embedding/embeddings"]
     weights["token_embedding/reverse_embeddings"] = -2.0 * table.T
     for weight in untied.weights:
         if "seed" not in weight.path:
             weight.assign(weights[weight.path])
-    np.testing.assert_allclose(numpy(untied(INPUTS)), -2.0 * numpy(tied(INPUTS)), atol=2e-5)
-    assert untied.count_params() - tied.count_params() == table.size
+    np.testing.assert_allclose(numpy(untied(INPUTS)), -2.0 * numpy(model(INPUTS)), atol=2e-5)
+    assert untied.count_params() - model.count_params() == table.size
 
 
-def test_padding_of_the_source_changes_nothing():
-    model = randomized(small())
+def test_padding_of_the_source_changes_nothing(model):
     longer = np.concatenate([SOURCE, np.zeros((B, 3), int)], axis=1)
     got = model({"encoder_token_ids": longer, "decoder_token_ids": TARGET})
     np.testing.assert_allclose(numpy(got), numpy(model(INPUTS)), atol=2e-5)
 
 
-def test_the_future_changes_nothing():
-    model = randomized(small())
+def test_the_future_changes_nothing(model):
     changed = TARGET.copy()
     changed[:, 2] = 9
     got = numpy(model({"encoder_token_ids": SOURCE, "decoder_token_ids": changed}))
@@ -148,8 +145,7 @@ def test_the_future_changes_nothing():
     assert np.abs(got[:, 2] - before[:, 2]).max() > 1e-3
 
 
-def test_attention_scores_of_every_layer_and_kind():
-    model = randomized(small())
+def test_attention_scores_of_every_layer_and_kind(model):
     scores = model.attention_scores(SOURCE, TARGET)
     shapes = {"encoder": (B, N, S, S), "decoder": (B, N, T, T), "cross": (B, N, T, S)}
     assert {kind: len(layers) for kind, layers in scores.items()} == dict.fromkeys(shapes, L)
@@ -164,49 +160,13 @@ def test_attention_scores_of_every_layer_and_kind():
                 assert (weights[1, :, :, 3:] == 0).all()
 
 
-@pytest.mark.backends("torch")
-def test_config_round_trip_of_every_argument(tmp_path):
-    arguments = {
-        "vocabulary_size": V,
-        "num_layers": 1,
-        "hidden_dim": D,
-        "intermediate_dim": F,
-        "num_heads": N,
-        "key_dim": 5,
-        "value_dim": 7,
-        "dropout": 0.11,
-        "attention_dropout": 0.12,
-        "activation_dropout": 0.13,
-        "activation": "gelu",
-        "normalize_first": True,
-        "use_attention_bias": True,
-        "layer_norm_epsilon": 1e-5,
-        "position_layout": "learned",
-        "max_length": 17,
-        "tie_weights": False,
-        "pad_token_id": 2,
-        "end_token_id": 3,
-        "recompute": True,
-        "seed": 6,
-        "name": "mine",
-    }
-    model = Transformer(**arguments)
-    config = json.loads(json.dumps(model.get_config()))
-    assert {name: config[name] for name in arguments} == arguments
-    copy = Transformer.from_config(config)
-    assert copy.get_config() == model.get_config()
-    assert [w.shape for w in copy.weights] == [w.shape for w in model.weights]
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_saves_and_loads_in_safe_mode(tmp_path, policy):
-    model = randomized(small(dtype=policy))
+def test_saves_and_loads_in_safe_mode(tmp_path, model):
+    """In other precisions: `test_options.py`."""
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    assert copy.compute_dtype == model.compute_dtype
     np.testing.assert_array_equal(numpy(copy(INPUTS)), numpy(model(INPUTS)))
     model.save_weights(tmp_path / "model.weights.h5")
-    other = small(seed=5, dtype=policy)
+    other = small(seed=5)
     assert np.abs(numpy(other(INPUTS)) - numpy(model(INPUTS))).max() > 0.01
     other.load_weights(tmp_path / "model.weights.h5")
     np.testing.assert_array_equal(numpy(other(INPUTS)), numpy(model(INPUTS)))
@@ -226,33 +186,40 @@ def test_mixed_precision_is_close_and_finite(policy):
     np.testing.assert_allclose(numpy(logits)[:, 0], numpy(got)[:, 0], atol=0.15)
 
 
+@pytest.fixture
+def steps(monkeypatch):
+    """The models whose `train_step` was run, or traced by a compiler."""
+    found, original = [], Transformer.train_step
+
+    def train_step(model, *data):
+        found.append(model)
+        return original(model, *data)
+
+    monkeypatch.setattr(Transformer, "train_step", train_step)
+    return found
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_fit_learns_with_and_without_jit(jit_compile):
+def test_fit_learns_with_and_without_jit(jit_compile, steps):
     if keras.backend.backend() == "torch" and jit_compile:
         pytest.skip("torch.compile needs a C++ toolchain and minutes")
     if keras.backend.backend() == "jax" and not jit_compile:
-        pytest.skip("JAX compiles each operation by itself, for minutes; a block is trained so")
+        pytest.skip("JAX compiles each operation by itself, for minutes")
     model = small(num_layers=1, dropout=0.1)
     model.compile(keras.optimizers.Adam(0.05), LabelSmoothedCrossentropy(), jit_compile=jit_compile)
     labels = np.concatenate([TARGET[:, 1:], np.ones((B, 1), int)], axis=1)
     losses = model.fit(INPUTS, labels, epochs=4, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
+    if keras.backend.backend() == "tensorflow":
+        assert steps == [model]
 
 
 @pytest.mark.backends("tensorflow")
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-def test_tensorflow_traces_the_first_update_once(monkeypatch, policy):
-    traced = []
-
-    def train_step(model, data):
-        traced.append(model)
-        return keras.Model.train_step(model, data)
-
-    monkeypatch.setattr(Transformer, "train_step", train_step)
-    model = small(num_layers=1, dtype=policy)
-    model.compile("adam", LabelSmoothedCrossentropy())
+def test_tensorflow_traces_an_update_with_loss_scaling_once(steps):
+    model = small(num_layers=1, dtype="mixed_float16")
+    model.compile("adam", LabelSmoothedCrossentropy(), jit_compile=False)
     model.fit(INPUTS, TARGET, verbose=0)
-    assert traced == [model]
+    assert steps == [model]
 
 
 def test_fit_without_compile_says_so():
@@ -329,8 +296,7 @@ def test_bad_inputs_are_named():
         Transformer(9, n_layers=1)
 
 
-def test_a_step_beyond_the_cache_and_unknown_ids_are_refused():
-    model = small()
+def test_a_step_beyond_the_cache_and_unknown_ids_are_refused(model):
     memory, cache = model.encode(SOURCE[:1]), model.initial_cache(1, 1, 4)
     model.decode_step(np.array([[5]]), 3, memory, cache)
     for index, problem in {4: "from 0 to 3, the last", -1: "an int of at least 0"}.items():

@@ -17,7 +17,7 @@ from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.presets import PRESETS
 from keras_attention.utils.progress import Progress
-from tests.helpers import numpy
+from tests.helpers import STEP_BY_STEP, numpy
 from tests.training import resumed_run
 
 BACKEND = keras.backend.backend()
@@ -30,6 +30,7 @@ KINDS = [
     {"branch_feed_forward": "split", "branched_decoder": "self", "use_attention_bias": True},
     {"branch_feed_forward": "shared", "normalize_first": True, "value_dim": 5, "branched_decoder": "self"},
 ]  # fmt: skip
+OF_BACKEND = KINDS if BACKEND == "torch" else KINDS[1:2]
 SOURCE = np.array([[5, 6, 7, 8, 1], [10, 11, 1, 0, 0]], "int32")
 TARGET = np.array([[0, 7, 11, 3], [0, 12, 5, 0]], "int32")
 LABELS = np.array([[7, 11, 3, 1], [12, 5, 1, 0]], "int32")
@@ -138,7 +139,7 @@ def test_the_simplex_rate_moves_only_kappa_and_alpha():
 )
 def test_accumulated_in_slices_it_is_one_update(dtype, tolerance):
     options = {"dropout": 0.0, "dtype": dtype, "num_layers": 1}
-    whole = compiled(weighted(**options))
+    whole = compiled(weighted(**options), **STEP_BY_STEP)
     slices = compiled(weighted(**options), accumulation_steps=2)
     for model in (whole, slices):
         model.fit(INPUTS, LABELS, batch_size=2, verbose=0)
@@ -176,7 +177,7 @@ def test_resumed_from_a_checkpoint_it_ends_in_the_same_bits(tmp_path):
     assert_on_simplex(resumed)
 
 
-@pytest.mark.parametrize("options", KINDS)
+@pytest.mark.parametrize("options", OF_BACKEND)
 def test_the_spec_is_a_model_again(options):
     model = weighted(**options)
     copy = Transformer.from_spec(model.spec())
@@ -206,11 +207,15 @@ def test_a_spec_off_the_simplex_or_half_branched_is_refused():
         both.validate()
 
 
-@pytest.mark.parametrize("options", KINDS if BACKEND == "torch" else KINDS[1:2])
 @pytest.mark.parametrize(
-    "engine", [pytest.param("numba", marks=pytest.mark.backends("torch")), BACKEND]
+    ("engine", "options"),
+    [
+        *((BACKEND, options) for options in OF_BACKEND),
+        # The other kinds: tests/engine/test_numba_search.py.
+        pytest.param("numba", KINDS[0], marks=TORCH),
+    ],
 )
-def test_the_engine_finds_what_the_plain_search_finds(options, engine):
+def test_the_engine_finds_what_the_plain_search_finds(engine, options):
     if engine == "numba":
         pytest.importorskip("numba")
     model = weighted(**options)

@@ -8,7 +8,7 @@ from keras import ops
 from keras_attention.ops import reference
 from keras_attention.ops.operations import sum_of_branches
 from tests import branches_oracle
-from tests.gradients import gradients
+from tests.gradients import compiled, gradients
 from tests.helpers import numpy
 
 # Wide enough for the fast kernels; on PyTorch more rows than are computed at once.
@@ -27,14 +27,6 @@ def written_out(inputs, kernels, biases, weights):
     return sum(
         weights[i] * branches_oracle.relu(inputs[:, i] @ kernels[i] + biases[i]) for i in range(M)
     )
-
-
-def compiled(function):
-    if keras.backend.backend() != "tensorflow":
-        return function
-    import tensorflow as tf
-
-    return tf.function(function)
 
 
 def assert_close(got, expected, tolerance):

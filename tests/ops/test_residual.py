@@ -1,4 +1,4 @@
-"""Dropout + add + norm: the definition against NumPy, the fast kernel against the definition.
+"""Dropout alone, and with add and norm: definitions and each backend's kernels against NumPy.
 
 The mask that was drawn is read off the results, and given it everything else is known.
 """
@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops.operations import dropout_add_norm
+from keras_attention.ops.operations import dropout, dropout_add_norm
 from keras_attention.ops.reference import DEFINITIONS
 from tests import oracle
+from tests.dropout_statistics import assert_independent, assert_share_is_kept
+from tests.gradients import compiled, gradients
 from tests.helpers import numpy
 
+BACKEND = keras.backend.backend()
+# TensorFlow's and JAX' kernels round to half precision once more.
+TOLERANCES = {"torch": {"float32": 5e-6, "bfloat16": 0.02}}
+TOLERANCE = TOLERANCES.get(BACKEND, {"float32": 2e-5, "bfloat16": 0.04})
+BOTH_DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCE))
 DEFINITION = DEFINITIONS["dropout_add_norm"]
 B, T, D = 6, 11, 72  # Wide enough for the fast kernel.
 RATE, EPSILON = 0.3, 1e-6
@@ -60,88 +67,89 @@ def test_the_definition_drops_and_scales():
     assert 0.3 < (keep != again).mean() < 0.55  # 2 * 0.3 * 0.7: drawn anew.
 
 
-def with_gradients(function, dtype, inputs=INPUTS, gamma=GAMMA, beta=BETA, update=UPDATE):
-    """Outputs and gradients of `function(inputs, update, gamma, beta)` in a `tf.function`."""
-    import tensorflow as tf
-
-    @tf.function
-    def run(*arguments):
-        with tf.GradientTape() as tape:
-            tape.watch(arguments)
-            outputs = function(*arguments)
-        return outputs, tape.gradient(outputs, arguments, tf.cast(UPSTREAM, outputs.dtype))
-
-    arguments = (
-        tf.cast(inputs, dtype),
-        tf.cast(update, dtype),
-        tf.constant(gamma),
-        tf.constant(beta),
-    )
-    return run(*arguments)
-
-
-@pytest.mark.backends("tensorflow")
-@pytest.mark.parametrize("dtype,tolerance", [("float32", 2e-5), ("bfloat16", 0.04)])
+@BOTH_DTYPES
 @pytest.mark.parametrize("rate", [0.0, RATE])
-def test_the_fast_kernel_equals_the_definition(definitions, dtype, tolerance, rate):
-    import tensorflow as tf
+def test_the_fast_kernel_equals_the_definition(definitions, dtype, rate):
+    def kernel():
+        seed = keras.random.SeedGenerator(5)  # Of its own: the same mask.
+        return compiled(
+            lambda inputs, update, *norm: dropout_add_norm(
+                ops.cast(inputs, dtype), ops.cast(update, dtype), *norm, EPSILON, rate, seed
+            )
+        )
 
-    seed = keras.random.SeedGenerator(5)
-    fast = with_gradients(lambda *x: dropout_add_norm(*x, EPSILON, rate, seed), dtype)
+    arrays = INPUTS, UPDATE, GAMMA, BETA
+    outputs = kernel()(*map(ops.convert_to_tensor, arrays))
+    assert keras.backend.standardize_dtype(outputs.dtype) == dtype
+    slopes = gradients(
+        lambda *x: ops.sum(ops.cast(kernel()(*x), "float32") * ops.convert_to_tensor(UPSTREAM)),
+        *arrays,
+    )
     assert definitions == []
     # Where a unit was dropped, nothing goes back to it.
-    keep = numpy(fast[1][1]) != 0.0
+    keep = slopes[1] != 0.0
     if rate:
         assert_rate(keep)
     else:
         assert keep.mean() > 0.999
 
     def definition(inputs, update, gamma, beta):
-        update = tf.where(keep, tf.cast(update, "float32") / (1 - rate), 0.0)
-        inputs = tf.cast(inputs, "float32")
-        return DEFINITION(inputs, update, gamma, beta, EPSILON, 0.0, seed)
+        update = ops.where(ops.convert_to_tensor(keep), update / (1 - rate), 0.0)
+        return DEFINITION(inputs, update, gamma, beta, EPSILON, 0.0, None)
 
-    slow = with_gradients(definition, dtype)
-    assert fast[0].dtype == dtype and fast[0].shape == INPUTS.shape
-    assert [g.dtype for g in fast[1]] == [g.dtype for g in slow[1]]
-    np.testing.assert_allclose(numpy(fast[0]), numpy(slow[0]), atol=tolerance, rtol=tolerance)
-    for mine, expected in zip(fast[1], slow[1], strict=True):
-        scale = np.abs(numpy(expected)).max()
-        np.testing.assert_allclose(numpy(mine) / scale, numpy(expected) / scale, atol=tolerance)
+    rounded = [numpy(ops.cast(array, dtype)) for array in (INPUTS, UPDATE)]
+    arrays = *rounded, GAMMA, BETA
+    expected = [
+        numpy(definition(*map(ops.convert_to_tensor, arrays))),
+        *gradients(lambda *x: ops.sum(definition(*x) * ops.convert_to_tensor(UPSTREAM)), *arrays),
+    ]
+    for found, wanted in zip([numpy(outputs), *slopes], expected, strict=True):
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(found / scale, wanted / scale, atol=TOLERANCE[dtype])
 
 
-@pytest.mark.backends("tensorflow")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_forward_and_backward_draw_the_same_mask(definitions, dtype):
-    seed = keras.random.SeedGenerator(5)
-    outputs, found = with_gradients(
-        lambda *x: dropout_add_norm(*x, EPSILON, RATE, seed),
-        dtype, inputs=np.zeros_like(INPUTS), gamma=ONES, beta=ZEROS,
-    )  # fmt: skip
+@BOTH_DTYPES
+def test_dropout_sends_back_what_it_kept_and_scales_both_ways(definitions, dtype):
+    def run():
+        seed = keras.random.SeedGenerator(5)
+        return compiled(lambda x: dropout(ops.cast(x, dtype), RATE, seed))
+
+    outputs = numpy(run()(ops.convert_to_tensor(UPDATE)))
+    (slope,) = gradients(lambda x: ops.sum(ops.cast(run()(x), "float32") * 3.0), UPDATE)
     assert definitions == []
-    forward, backward = kept(outputs), numpy(found[1]) != 0.0
-    # A gradient may be zero by rounding, but not behind a dropped unit.
-    assert not (backward & ~forward).any()
-    assert (backward != forward).mean() < (1e-4 if dtype == "float32" else 0.01)
+    keep = outputs != 0.0
+    assert_rate(keep)
+    tolerance = 1e-6 if dtype == "float32" else 0.01
+    np.testing.assert_allclose(outputs, np.where(keep, UPDATE / 0.7, 0.0), rtol=tolerance)
+    np.testing.assert_allclose(slope, np.where(keep, 3.0 / 0.7, 0.0), rtol=tolerance)
 
 
-@pytest.mark.backends("tensorflow")
-def test_the_fast_kernel_draws_anew_in_every_step_and_as_the_seed_says(definitions):
-    import tensorflow as tf
+def masks(rate, seed, steps=2, shape=(40, 30, D)):
+    """Masks of successive steps."""
+    update = ops.convert_to_tensor(rng.uniform(0.5, 2.0, shape).astype("float32"))
+    seed = keras.random.SeedGenerator(seed)
+    run = compiled(
+        lambda update: dropout_add_norm(
+            ops.zeros_like(update), update, ONES, ZEROS, EPSILON, rate, seed
+        )
+    )
+    return [kept(run(update)) for _ in range(steps)]
 
-    zeros = tf.zeros_like(INPUTS)
 
-    def masks(seed):
-        seed = keras.random.SeedGenerator(seed)
-        run = tf.function(lambda: dropout_add_norm(zeros, UPDATE, ONES, ZEROS, EPSILON, RATE, seed))
-        return [kept(run()) for _ in range(2)]
-
-    first, second = masks(5)
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_the_share_asked_for_is_kept_everywhere(definitions, rate):
+    keep = masks(rate, seed=5)[0]
     assert definitions == []
-    other = masks(6)[0]
-    for one, another in ((first, second), (first, other), (first[0], first[1])):
-        assert 0.3 < (one != another).mean() < 0.55
-    np.testing.assert_array_equal(first, masks(5)[0])
+    assert_share_is_kept(keep, rate)
+
+
+def test_draws_are_independent_by_position_step_and_seed():
+    first, second = (mask.ravel() for mask in masks(RATE, seed=5))
+    others = {"step": second, "seed": masks(RATE, seed=6)[0].ravel()}
+    if BACKEND == "tensorflow":  # Others' seeds have 31 bits.
+        others["large seed"] = masks(RATE, seed=2**31 + 5)[0].ravel()
+    assert_independent(first, others, RATE, (1, 2, 3, 4, 8, D, 2 * D, 1024))
+    np.testing.assert_array_equal(first, masks(RATE, seed=5)[0].ravel())
 
 
 @pytest.mark.backends("tensorflow")

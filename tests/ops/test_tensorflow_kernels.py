@@ -1,13 +1,11 @@
-"""The kernels of TensorFlow against their plain definitions and NumPy: values, gradients, dropout."""
+"""The kernels of TensorFlow against their plain definitions and NumPy: values and gradients."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_attention.ops import operations
 from keras_attention.ops.reference import DEFINITIONS
-from tests.dropout_statistics import assert_independent, assert_share_is_kept
 from tests.helpers import numpy
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -114,40 +112,3 @@ def test_tied_projection_equals_its_definition(definitions, dtype, tolerance):
     got = with_gradients(operations.tied_projection, arrays, upstream, dtype)
     assert definitions == []
     assert_close(got, expected, tolerance)
-
-
-def masks(rate, seed, steps=2, shape=(40, 30, 72)):
-    """Masks of successive steps."""
-    import tensorflow as tf
-
-    seed = keras.random.SeedGenerator(seed)
-    run = tf.function(lambda x: operations.dropout(x, rate, seed))
-    return [numpy(run(tf.ones(shape))) > 0.0 for _ in range(steps)]
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_dropout_scales_and_sends_gradients_where_it_kept(definitions, dtype):
-    seed, x = keras.random.SeedGenerator(5), rng.uniform(1.0, 2.0, (7, 9, 72)).astype("float32")
-    outputs, (gradient,) = with_gradients(
-        lambda x: operations.dropout(x, 0.3, seed), [x], np.full_like(x, 3.0), dtype, any_shape=True
-    )
-    assert definitions == []
-    keep = outputs != 0.0
-    tolerance = 1e-6 if dtype == "float32" else 0.01
-    np.testing.assert_allclose(outputs, np.where(keep, x / 0.7, 0.0), rtol=tolerance)
-    np.testing.assert_allclose(gradient, np.where(keep, 3.0 / 0.7, 0.0), rtol=tolerance)
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.3])
-def test_dropout_keeps_the_share_asked_for_everywhere(rate):
-    keep = masks(rate, seed=5)[0]
-    assert_share_is_kept(keep, rate)
-
-
-def test_dropout_draws_independently_by_position_step_and_seed():
-    rate, width = 0.3, 72
-    first, second = (mask.ravel() for mask in masks(rate, seed=5))
-    other, next_seed = (masks(rate, seed=seed)[0].ravel() for seed in (2**31 + 5, 6))
-    others = {"step": second, "seed": other, "next seed": next_seed}
-    assert_independent(first, others, rate, (1, 2, 3, 8, width, 1024, 2 * width))
-    np.testing.assert_array_equal(first, masks(rate, seed=5)[0].ravel())

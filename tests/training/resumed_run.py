@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -21,9 +20,8 @@ from keras_attention.training import checkpoint_store
 from keras_attention.utils import files
 from tests.data.counting_text import NumberText, NumberTokenizer
 
-UPDATES = 24
+UPDATES = 20
 EVERY = 2
-PARTS = ("model", "optimizer", "metrics")
 
 
 def make_store(folder):
@@ -37,17 +35,17 @@ def make_store(folder):
     return TokenStore.build(folder, pairs, NumberTokenizer(30), verbose=False)
 
 
-def make_model(metrics=(), **arguments):
+def make_model(metrics=()):
     sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2}
-    model = Transformer(vocabulary_size=30, seed=3, dropout=0.2, **{**sizes, **arguments})
+    model = Transformer(vocabulary_size=30, seed=3, dropout=0.2, **sizes)
     rate = LearningRateSchedule(8, warmup_steps=20, factor=2.0)
     model.compile(Adam(rate), LabelSmoothedCrossentropy(0.1), metrics=list(metrics))
     return model
 
 
-def make_batches(store_folder, **arguments):
+def make_batches(store_folder):
     shapes = 3 if keras.backend.backend() == "torch" else 2  # Elsewhere each process compiles each.
-    return TokenBatches(TokenStore(store_folder), 44, seed=5, max_shapes=shapes, **arguments)
+    return TokenBatches(TokenStore(store_folder), 44, seed=5, max_shapes=shapes)
 
 
 class EveryUpdate(keras.callbacks.Callback):
@@ -63,16 +61,14 @@ class EveryUpdate(keras.callbacks.Callback):
         self.function(self.begun)
 
 
-def train(
-    folder, store_folder, updates=UPDATES, metrics=(), each=(), every=EVERY, keep=3, make=make_model
-):
+def train(folder, store_folder, updates=UPDATES, metrics=(), each=(), make=make_model):
     """Trains, or trains on, and returns the model and its checkpoints."""
     keras.utils.set_random_seed(0)
     model = make(metrics)
     batches = make_batches(store_folder)
     stop = Stop()
     signals, budget = StopOnSignal(stop), Budget(steps=updates)
-    checkpoints = Checkpoints(folder, keep, stop, every_updates=every)
+    checkpoints = Checkpoints(folder, 3, stop, every_updates=EVERY)
     checkpoints.restore(model)
     callbacks = [signals, budget, checkpoints, *(EveryUpdate(function) for function in each)]
     fit_resumably(model, batches, checkpoints, callbacks)
@@ -90,7 +86,7 @@ def die():
 
 
 def killed(folder, store_folder, after=None, delay=0.0, within=None):
-    """A process that trains until it is killed: some time after an update, or within a write."""
+    """Trains until this process is killed: some time after an update, or within a write."""
 
     def kill_soon(begun):
         if begun == after:
@@ -99,9 +95,15 @@ def killed(folder, store_folder, after=None, delay=0.0, within=None):
     if within is not None:
         _die_within(within, after)
         after = None
-    model, checkpoints = train(folder, store_folder, each=[kill_soon])
-    np.savez(Path(folder) / "state.npz", *state_of(model))
-    (Path(folder) / "losses").write_text(repr([entry["loss"] for entry in checkpoints.history]))
+    train(folder, store_folder, each=[kill_soon])
+
+
+def finished(folders, store_folder):
+    """Trains to the end in each of these folders, and leaves all numbers there."""
+    for folder in folders:
+        model, checkpoints = train(folder, store_folder)
+        np.savez(folder / "state.npz", *state_of(model))
+        (folder / "losses").write_text(repr([entry["loss"] for entry in checkpoints.history]))
 
 
 def _die_within(within, count):

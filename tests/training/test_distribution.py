@@ -10,6 +10,7 @@ from keras_attention.training import processes
 from keras_attention.training.agreement import failing_together
 from keras_attention.training.distribution import (
     STRATEGIES,
+    Devices,
     available_devices,
     distribution_scope,
     is_chief,
@@ -45,7 +46,7 @@ def test_a_wrong_number_of_replicas_is_refused():
     refused(rf"{available} device\(s\).*replicas={available + 1}", OWN, available + 1)
     refused("replicas=0", OWN, 0)
     with distribution_scope(OWN, 1) as devices:
-        assert (devices.num_replicas, devices.num_processes, devices.process_index) == (1, 1, 0)
+        assert devices == Devices(num_replicas=1, num_processes=1, process_index=0)
     assert keras.distribution.distribution() is None
 
 
@@ -53,17 +54,11 @@ def test_a_wrong_number_of_replicas_is_refused():
 def test_torch_has_a_device_for_each_process(monkeypatch):
     refused("torchrun --nproc-per-node 2 SCRIPT", OWN, 2)
     with distribution_scope(OWN, 1) as devices:
-        assert (devices.num_replicas, devices.num_processes, devices.process_index) == (1, 1, 0)
+        assert devices == Devices(num_replicas=1, num_processes=1, process_index=0)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert available_devices(OWN) == 3
     refused("3 process.*replicas=2", OWN, 2)
-
-
-def test_one_process_is_its_own_chief():
-    assert is_chief()
-    with distribution_scope() as devices:
-        assert devices.num_replicas == 1
 
 
 @pytest.mark.parametrize(
@@ -91,7 +86,7 @@ def test_several_workers_of_tensorflow_are_refused_by_name(monkeypatch, cluster,
 def test_a_cluster_of_one_worker_is_one_process(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
     with distribution_scope() as devices:
-        assert devices.num_processes == 1
+        assert devices == Devices(num_replicas=1, num_processes=1, process_index=0) and is_chief()
 
 
 @pytest.mark.backends("tensorflow")

@@ -41,6 +41,7 @@ def test_factor_and_warmup_of_later_tensor2tensor():
     assert float(LearningRateSchedule(1024, 16000, 5.0)(15999)) == pytest.approx(1.2352647110e-03)
 
 
+@pytest.mark.backends("torch")
 def test_the_optimizer_starts_at_step_one():
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     model.compile(keras.optimizers.SGD(LearningRateSchedule(4, warmup_steps=3)), "mae")
@@ -136,10 +137,7 @@ def test_the_first_batch_of_each_shape_compiles_which_does_not_count(monkeypatch
     look = keras.callbacks.LambdaCallback(
         on_train_batch_begin=lambda batch, logs: counted.append((budget.seconds, budget.is_timed))
     )
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    data = np.ones((3, 1)), np.ones((3, 1))
-    model.fit(*data, batch_size=1, epochs=9, verbose=0, callbacks=[budget, look, clock])
+    rates_of(one_weight(1.0), budget, look, clock)
     timed = [(seconds, True) for seconds in (0, 2, 5, 9, 14, 20)]  # Of 17 that the budget has.
     assert counted == [(0, False), (0, False), *timed]
     assert budget.seconds == 28
@@ -161,8 +159,7 @@ def test_what_stops_the_monitors_clock_stops_the_budgets(monkeypatch):
         def on_train_batch_end(self, batch, logs=None):
             clock[0] += 2.0
 
-    model = one_weight(1.0)
-    rates_of(model, budget, monitor, Look())
+    rates_of(one_weight(1.0), budget, monitor, Look())
     assert budget.seconds == 2.0 * 4  # all but the first, which compiles
 
 

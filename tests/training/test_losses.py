@@ -15,6 +15,7 @@ LOGITS = (3 * rng.normal(size=(B, T, V))).astype("float32")
 
 
 def expected_loss(labels, logits, epsilon):
+    """Every token weighs the same: the mean over sentences of their means would differ."""
     tokens = [
         oracle.smoothed_nll(logits[index].astype("float64"), labels[index], epsilon)
         for index in np.ndindex(labels.shape)
@@ -54,19 +55,14 @@ def test_padding_counts_for_nothing():
     loss = LabelSmoothedCrossentropy()
     before = float(loss(LABELS, LOGITS))
     changed = LOGITS.copy()
-    changed[0, 3:] = 100.0 * rng.normal(size=(2, V))
-    assert float(loss(LABELS, changed)) == before
+    for value in (100.0 * rng.normal(size=(2, V)), np.nan):
+        changed[0, 3:] = value
+        assert float(loss(LABELS, changed)) == before
+    changed[0, 1, 0] = np.nan  # of a real token
+    assert np.isnan(float(loss(LABELS, changed)))
     padded = np.concatenate([LABELS, np.zeros((B, 3), int)], axis=1)
     wider = np.concatenate([LOGITS, np.ones((B, 3, V), "float32")], axis=1)
     assert float(loss(padded, wider)) == pytest.approx(before, rel=1e-6)
-
-
-def test_every_token_weighs_the_same():
-    """Keras' default, the mean over sentences of their means, would weigh short sentences more."""
-    loss = LabelSmoothedCrossentropy(0.0)
-    short, long = (float(loss(LABELS[i : i + 1], LOGITS[i : i + 1])) for i in range(2))
-    assert float(loss(LABELS, LOGITS)) == pytest.approx((3 * short + 5 * long) / 8, rel=1e-5)
-    assert abs(short - long) > 0.1
 
 
 def test_sample_weights():
@@ -118,8 +114,6 @@ def test_logits_of_low_precision_lose_nothing_in_the_sum(dtype):
 def test_labels_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match=r"labels \(2, 4\), predictions \(2, 5, 7\)"):
         LabelSmoothedCrossentropy()(LABELS[:, :4], LOGITS)
-    with pytest.raises(ValueError, match="label_smoothing=1.5"):
-        LabelSmoothedCrossentropy(1.5)
 
 
 def test_round_trip():
@@ -129,14 +123,3 @@ def test_round_trip():
     assert (copy.label_smoothing, copy.pad_token_id, copy.subtract_minimum, copy.name) == (
         0.2, 3, True, "mine",
     )  # fmt: skip
-
-
-def test_nan_at_padding_counts_for_nothing():
-    logits = np.random.default_rng(5).normal(size=(1, 3, 4)).astype("float32")
-    labels = np.array([[2, 3, 0]])
-    loss = LabelSmoothedCrossentropy()
-    expected = float(loss(labels, logits))
-    logits[0, 2] = np.nan
-    assert float(loss(labels, logits)) == expected
-    logits[0, 1, 0] = np.nan
-    assert np.isnan(float(loss(labels, logits)))

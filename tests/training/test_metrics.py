@@ -34,10 +34,6 @@ def test_perplexity_is_unsmoothed_and_per_token():
     assert updated(Perplexity()) == pytest.approx(np.exp(np.mean(nll)), rel=1e-5)
 
 
-def test_table_3_in_nats():
-    assert np.exp(1.593309) == pytest.approx(4.92, abs=1e-3)  # The tables' unit: exp of nats.
-
-
 def test_accuracy_counts_real_tokens():
     hits = [int(label == logits.argmax()) for label, logits in tokens()]
     assert 0 < sum(hits) < len(hits)

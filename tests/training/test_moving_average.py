@@ -7,6 +7,7 @@ import pytest
 from keras_attention import Adam
 from keras_attention.training.checkpoint_store import load_checkpoint, write_checkpoint
 from keras_attention.training.moving_average import load_moving_average, with_moving_average
+from tests.helpers import assert_each
 
 DECAY = 0.7
 
@@ -36,15 +37,21 @@ class Weights(keras.callbacks.Callback):
         self.found.append(numbers(self.model.trainable_variables))
 
 
-@pytest.fixture(scope="module")
-def trained():
-    """A model after 24 updates of `fit`, and its weights after each."""
+def fitted(moving_average, *callbacks):
+    """A model after 24 updates of `fit`."""
     keras.utils.set_random_seed(3)
     rng = np.random.default_rng(3)
-    model, weights = make_model(), Weights()
+    model = make_model(moving_average)
     data = rng.normal(size=(12, 3)), rng.normal(size=(12, 2))
-    model.fit(*data, batch_size=1, epochs=2, verbose=0, callbacks=[weights])
-    return model, weights.found
+    model.fit(*data, batch_size=1, epochs=2, verbose=0, callbacks=list(callbacks))
+    return model
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Such a model, and its weights after each update."""
+    weights = Weights()
+    return fitted(DECAY, weights), weights.found
 
 
 def test_it_is_that_of_a_loop(trained):
@@ -71,13 +78,8 @@ def test_the_optimizer_has_no_weights_of_the_model(trained):
 
 @pytest.mark.backends("torch")
 def test_training_itself_is_the_same(trained):
-    keras.utils.set_random_seed(3)
-    rng = np.random.default_rng(3)
-    model = make_model(None)
-    data = rng.normal(size=(12, 3)), rng.normal(size=(12, 2))
-    model.fit(*data, batch_size=1, epochs=2, verbose=0)
-    for own, other in zip(numbers(model.trainable_variables), trained[1][-1], strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-7)
+    model = fitted(None)
+    assert_each(numbers(model.trainable_variables), trained[1][-1], rtol=1e-5, atol=1e-7)
     assert model.optimizer.moving_averages == []
 
 
@@ -108,8 +110,7 @@ def test_it_is_used_for_a_while_and_given_back(trained):
     np.testing.assert_array_equal(within[0], averages(model)[0])
     with pytest.raises(KeyError), with_moving_average(model):
         raise KeyError
-    for own, last in zip(numbers(model.trainable_variables), found[-1], strict=True):
-        np.testing.assert_array_equal(own, last)
+    assert_each(numbers(model.trainable_variables), found[-1])
     by_hand = (data @ within[0] + within[1]) @ within[2] + within[3]
     np.testing.assert_allclose(predicted, by_hand, rtol=1e-4, atol=1e-5)
     for other in (make_model(), make_model(None), keras.Sequential([keras.layers.Dense(1)])):
@@ -122,12 +123,10 @@ def test_it_has_its_place_in_a_checkpoint(trained, tmp_path):
     write_checkpoint(tmp_path / "one", model, {})
     again = make_model()
     load_checkpoint(again, tmp_path / "one")
-    for own, other in zip(averages(again), averages(model), strict=True):
-        np.testing.assert_array_equal(own, other)
+    assert_each(averages(again), averages(model))
     plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(2)])
     load_moving_average(plain, [tmp_path / "one"])
-    for own, other in zip(numbers(plain.weights), averages(model), strict=True):
-        np.testing.assert_array_equal(own, other)
+    assert_each(numbers(plain.weights), averages(model))
     write_checkpoint(tmp_path / "two", make_model(None), {})
     with pytest.raises(ValueError, match="'.*two' holds no moving average"):
         load_moving_average(plain, [tmp_path / "two"])

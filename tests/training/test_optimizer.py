@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_attention import Adam
+from tests.helpers import assert_each
 
 
 def formula(value, gradients, rate, beta_1=0.9, beta_2=0.98, epsilon=1e-9):
@@ -76,8 +77,7 @@ def gradients():
 def test_equals_keras_own_adam(gradients, amsgrad):
     expected = updated(keras.optimizers.Adam(0.1, 0.9, 0.98, 1e-9, amsgrad=amsgrad), gradients)
     got = updated(Adam(0.1, amsgrad=amsgrad), gradients)
-    for a, b in zip(got, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+    assert_each(got, expected, rtol=2e-5, atol=1e-6)
 
 
 def test_records_the_norm_of_the_gradient(gradients):
@@ -95,8 +95,7 @@ def test_keeps_the_weights_before_a_gradient_that_is_not_finite(gradients, bad):
     gradients[2][1][4] = bad
     optimizer = Adam(0.1)
     got = updated(optimizer, gradients)  # Two good updates, the bad one, two more.
-    for a, b in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_each(got, expected)
     assert optimizer.first_nonfinite == 3
     assert int(keras.ops.convert_to_numpy(optimizer.iterations)) == 5
     state = [keras.ops.convert_to_numpy(variable) for variable in optimizer.variables]
@@ -110,8 +109,7 @@ def test_float16_overflow_is_left_to_loss_scaling(gradients):
     apply = updated_without_state if keras.backend.backend() == "jax" else updated
     got = apply(optimizer, gradients[:3])
     expected = updated(Adam(0.1), [gradients[0], gradients[2]])
-    for a, b in zip(got, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert_each(got, expected, rtol=1e-6)
     assert inner.first_nonfinite == 0
 
 

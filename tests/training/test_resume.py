@@ -38,8 +38,8 @@ def processes(tmp_path_factory):
     return context
 
 
-def start(processes, *arguments, **named):
-    process = processes.Process(target=resumed_run.killed, args=arguments, kwargs=named)
+def start(processes, function, *arguments, **named):
+    process = processes.Process(target=function, args=arguments, kwargs=named)
     process.start()
     process.join(300)
     if process.exitcode is None:
@@ -49,22 +49,22 @@ def start(processes, *arguments, **named):
 
 
 def test_killed_at_any_instant_it_ends_in_the_same_bits(store, processes, tmp_path):
-    assert start(processes, tmp_path / "whole", store) == 0
+    folders = [tmp_path / "killed", tmp_path / "whole"]
     kills = [
         {"after": 4, "delay": random.Random(20170612).uniform(0, 0.02)},
         {"within": "weights", "after": 2},
         {"within": "rename", "after": 1},
     ]
     for kill in kills[:KILLS]:
-        code = start(processes, tmp_path / "killed", store, **kill)
+        code = start(processes, resumed_run.killed, folders[0], store, **kill)
         assert code == -signal.SIGKILL, kill
-        left = list((tmp_path / "killed").glob(f"{PARTIAL}*"))
+        left = list(folders[0].glob(f"{PARTIAL}*"))
         assert left or "within" not in kill
-    assert start(processes, tmp_path / "killed", store) == 0
-    states = [np.load(tmp_path / name / "state.npz") for name in ("whole", "killed")]
+    assert start(processes, resumed_run.finished, folders, store) == 0
+    states = [np.load(folder / "state.npz") for folder in folders]
     assert states[0].files == states[1].files
     for name in states[0].files:
         assert states[0][name] == states[1][name]
-    assert not list((tmp_path / "killed").glob(f"{PARTIAL}*"))
-    losses = [(tmp_path / name / "losses").read_text() for name in ("whole", "killed")]
+    assert not list(folders[0].glob(f"{PARTIAL}*"))
+    losses = [(folder / "losses").read_text() for folder in folders]
     assert losses[0] == losses[1]
