@@ -15,7 +15,7 @@ from keras_attention.cli.models import (
     name_of,
     say_missing_heads,
 )
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.serving import (
     add_address_options,
@@ -69,26 +69,19 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "heads off and says how the translation begins.",
         epilog=EXAMPLE,
     )
-    add: Any = parser.add_argument
-    add("model", metavar="MODEL", help=MODEL_HELP)
-    text = "a sentence in the source language; with --serve it may be left out"
-    add("sentence", type=typed_text, nargs="?", metavar="SENTENCE", help=text)
-    text = "its translation (the model's own)"
-    add("translation", type=typed_text, nargs="?", metavar="TRANSLATION", help=text)
+    add = adding(parser)
+    add("MODEL", MODEL_HELP)
+    sentence = "a sentence in the source language; with --serve it may be left out"
+    add("SENTENCE", sentence, typed_text, nargs="?")
+    add("TRANSLATION", "its translation (the model's own)", typed_text, nargs="?")
     add(
-        "--output",
-        type=Path,
-        metavar="PATH",
-        help=f"a new page, ending in {PAGE}, or a new folder for pictures ({DEFAULT}, which replaces an "
+        "--output PATH",
+        f"a new page, ending in {PAGE}, or a new folder for pictures ({DEFAULT}, which replaces an "
         "earlier one)",
+        Path,
     )
-    add(
-        "--overwrite",
-        action="store_true",
-        help="replace the page or the pictures that this command wrote to PATH",
-    )
-    text = "write nothing, but serve a page to try the model, until Ctrl-C or SIGTERM"
-    add("--serve", action="store_true", help=text)
+    add("--overwrite", "replace the page or the pictures that this command wrote to PATH")
+    add("--serve", "write nothing, but serve a page to try the model, until Ctrl-C or SIGTERM")
     add_address_options(parser)
     return parser
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding
 from keras_attention.cli.quiet import start_backend
 from keras_attention.utils.checks import check_integer, counted
 from keras_attention.utils.files import atomic_path, check_destination
@@ -29,15 +28,10 @@ def main(arguments: Sequence[str], program: str) -> None:
         "itself stays as it is.",
         epilog=EXAMPLE,
     )
-    add: Any = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the run's folder")
-    add(
-        "--last",
-        type=int,
-        metavar="N",
-        help="how many of the newest checkpoints to average (as many as the run did)",
-    )
-    add("--output", type=Path, required=True, metavar="FILE", help="a new file that ends in .keras")
+    add = adding(parser)
+    add("RUN", "the run's folder", Path)
+    add("--last N", "how many of the newest checkpoints to average (as many as the run did)", int)
+    add("--output FILE", "a new file that ends in .keras", Path, required=True)
     options = parser.parse_args(arguments)
     run = RunFolder(options.run)
     settings = run.settings(["averaged_checkpoints"])

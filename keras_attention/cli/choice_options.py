@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.options import adding, flag, given
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.text_files import existing_file, lines_of
 from keras_attention.decoding.requests import entries_of
@@ -30,53 +31,37 @@ OF_SENTENCES = ("mbr", "json", "alignment", "markup")
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
-    group = parser.add_argument_group("samples, in place of the likeliest translations")
-    add = group.add_argument
-    add("--sample", action="store_true", help="draw --n-best samples of each line at random")
-    add("--temperature", type=float, metavar="X", help="what logits are divided by (1)")
-    add("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens (all)")
+    add = adding(parser.add_argument_group("samples, in place of the likeliest translations"))
+    add("--sample", "draw --n-best samples of each line at random")
+    add("--temperature X", "what logits are divided by (1)", float)
+    add("--top-k K", "draw from the K likeliest tokens (all)", int)
+    add("--top-p P", "draw from the likeliest with this probability (1)", float)
+    add("--seed N", "the same seed gives the same samples (0)", int)
+    add = adding(parser.add_argument_group("what translations may contain"))
+    add("--ban WORD", "words that do not occur", typed_text, nargs="+")
+    add("--no-repeat-ngram N", "let no N tokens occur twice", int)
+    add("--min-length N", "least length in tokens", int)
+    add("--max-length N", "greatest length in tokens", int)
+    beside = "for each line of the input a line"
+    begun = f"{beside}, perhaps an empty one, with which its translation begins"
+    add("--prefix-file FILE", begun, Path)
+    contained = f"{beside} of phrases that its translation contains, with tabs between"
+    add("--phrases-file FILE", contained, Path)
     add(
-        "--top-p", type=float, metavar="P", help="draw from the likeliest with this probability (1)"
+        "--split-sentences CODE",
+        "split each line into sentences of this language, such as en, translate these and join them",
     )
-    add("--seed", type=int, metavar="N", help="the same seed gives the same samples (0)")
-    group = parser.add_argument_group("what translations may contain")
-    add = group.add_argument
-    add("--ban", nargs="+", type=typed_text, metavar="WORD", help="words that do not occur")
-    add("--no-repeat-ngram", type=int, metavar="N", help="let no N tokens occur twice")
-    add("--min-length", type=int, metavar="N", help="least length in tokens")
-    add("--max-length", type=int, metavar="N", help="greatest length in tokens")
+    add = adding(parser.add_argument_group("several models, several candidates"))
     add(
-        "--prefix-file",
-        type=Path,
-        metavar="FILE",
-        help="for each line of the input a line, perhaps an empty one, with which its translation begins",
-    )
-    add(
-        "--phrases-file",
-        type=Path,
-        metavar="FILE",
-        help="for each line of the input a line of phrases that its translation contains, with tabs between",
-    )
-    add(
-        "--split-sentences",
-        type=str,
-        metavar="CODE",
-        help="split each line into sentences of this language, such as en, translate these and join them",
-    )
-    group = parser.add_argument_group("several models, several candidates")
-    add = group.add_argument
-    add(
-        "--with",
+        "--with MODEL",
+        "further models with the same vocabulary: tokens score the mean of their log-probabilities",
         dest="ensemble",
         nargs="+",
-        metavar="MODEL",
-        help="further models with the same vocabulary: tokens score the mean of their log-probabilities",
     )
     add(
-        "--mbr",
-        type=int,
-        metavar="N",
-        help="write of N candidates, the N best or samples, the one with the best chrF on average over all",
+        "--mbr N",
+        "write of N candidates, the N best or samples, the one with the best chrF on average over all",
+        int,
     )
 
 
@@ -87,29 +72,30 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
     from keras_attention.decoding.sampling import Sampling
 
     found: dict[str, Any] = {}
-    drawn = _given(options, {name: name for name in SAMPLING})
+    drawn = given(options, SAMPLING)
     if options.sample:
         found["sampling"] = Sampling(**drawn)
     elif drawn:
-        raise ValueError(f"--{next(iter(drawn)).replace('_', '-')} needs --sample.")
-    restricted = _given(options, RESTRICTIONS)
+        raise ValueError(f"{flag(next(iter(drawn)))} needs --sample.")
+    restricted = given(options, RESTRICTIONS.values())
     if options.no_repeat_ngram == 0:
         raise ValueError("--no-repeat-ngram must be at least 1. Received: 0")
     if restricted:
-        found["restrictions"] = Restrictions(**restricted)
+        found["restrictions"] = Restrictions(
+            **{name: restricted[key] for name, key in RESTRICTIONS.items() if key in restricted}
+        )
     if options.split_sentences is not None:
         check_split_sentences(options.split_sentences)
-        given = {name: getattr(options, name) for name in (*BESIDE.values(), *OF_SENTENCES)}
-        given["n_best"] = options.n_best > 1
-        for name in (name for name, value in given.items() if value not in (None, False)):
+        alone = {name: getattr(options, name) for name in (*BESIDE.values(), *OF_SENTENCES)}
+        alone["n_best"] = options.n_best > 1
+        for name in (name for name, value in alone.items() if value not in (None, False)):
             raise ValueError(
-                f"--{name.replace('_', '-')} cannot be combined with --split-sentences: it is of a single "
+                f"{flag(name)} cannot be combined with --split-sentences: it is of a single "
                 "sentence. Split the text before, and leave out --split-sentences."
             )
         found["split_sentences"] = options.split_sentences
-    for name in BESIDE.values():
-        if getattr(options, name) is not None:
-            setattr(options, name, existing_file(getattr(options, name)))
+    for name, path in given(options, BESIDE.values()).items():
+        setattr(options, name, existing_file(path))
     return found
 
 
@@ -117,8 +103,8 @@ def refuse_together(options: argparse.Namespace, names: Sequence[str], other: st
     """Raise a ValueError if one of the options was given beside another that excludes it."""
     for name in names:
         if getattr(options, name) not in (None, False):
-            shown = "with" if name == "ensemble" else name.replace("_", "-")
-            raise ValueError(f"--{shown} cannot be combined with {other}.")
+            shown = "--with" if name == "ensemble" else flag(name)
+            raise ValueError(f"{shown} cannot be combined with {other}.")
 
 
 class LinesBeside:
@@ -130,26 +116,20 @@ class LinesBeside:
             path = getattr(options, name)
             if path is not None:
                 file: Any = files.enter_context(open(path, "rb"))
-                flag = f"--{name.replace('_', '-')}"
-                self._lines[argument] = flag, iter(lines_of(file, str(path)))
+                self._lines[argument] = flag(name), iter(lines_of(file, str(path)))
 
     def take(self, first: int, number: int) -> dict[str, Any]:
         """Return the entries of the next lines as arguments of `Translator.translate`."""
         found: dict[str, Any] = {}
-        for argument, (flag, lines) in self._lines.items():
+        for argument, (option, lines) in self._lines.items():
             taken = list(itertools.islice(lines, number))
             if len(taken) < number:
-                raise ValueError(f"{flag} has fewer lines than the input: {first + len(taken)}.")
+                raise ValueError(f"{option} has fewer lines than the input: {first + len(taken)}.")
             found[argument] = entries_of(argument, taken)
         return found
 
     def check_end(self) -> None:
         """Raise a ValueError if a file has more lines than the input."""
-        for flag, lines in self._lines.values():
+        for option, lines in self._lines.values():
             if next(lines, None) is not None:
-                raise ValueError(f"{flag} has more lines than the input.")
-
-
-def _given(options: argparse.Namespace, names: dict[str, str]) -> dict[str, Any]:
-    values = {argument: getattr(options, name) for argument, name in names.items()}
-    return {argument: value for argument, value in values.items() if value is not None}
+                raise ValueError(f"{option} has more lines than the input.")

@@ -6,10 +6,9 @@ import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.decoding.translator import Translator
@@ -31,23 +30,13 @@ def main(arguments: Sequence[str], program: str) -> None:
         "the others, the model prefers its own translation, and a better search would not help.",
         epilog=EXAMPLE,
     )
-    add: Any = parser.add_argument
-    add("model", metavar="MODEL", help=MODEL_HELP)
-    add("--source-file", type=Path, metavar="FILE", required=True, help="sentences, one per line")
-    add("--reference-file", type=Path, metavar="FILE", required=True, help="their translations")
-    add("--pairs", type=int, metavar="N", help="use the first N pairs (all)")
-    add(
-        "--wider-beam",
-        type=int,
-        metavar="N",
-        help="hypotheses of the wider search (four times the model's)",
-    )
-    add(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="a new file with a JSON object for each sentence",
-    )
+    add = adding(parser)
+    add("MODEL", MODEL_HELP)
+    add("--source-file FILE", "sentences, one per line", Path, required=True)
+    add("--reference-file FILE", "their translations", Path, required=True)
+    add("--pairs N", "use the first N pairs (all)", int)
+    add("--wider-beam N", "hypotheses of the wider search (four times the model's)", int)
+    add("--output FILE", "a new file with a JSON object for each sentence", Path)
     options = parser.parse_args(arguments)
     if options.pairs is not None:
         check_integer("--pairs", options.pairs, 1)

@@ -6,9 +6,8 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from keras_attention.cli.options import Parser, add_options
+from keras_attention.cli.options import Parser, add_options, adding
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.train import (
     ALIASES,
@@ -46,7 +45,7 @@ example:
 def main(arguments: Sequence[str], program: str) -> None:
     """Translate, choose, train, and compare."""
     options = vars(_parser(program).parse_args(arguments))
-    teacher, folder = RunFolder(options.pop("model")), options.pop("output_dir")
+    teacher, folder = RunFolder(options.pop("run")), options.pop("output_dir")
     n_best = options.pop("n_best", None)
     if n_best is not None:
         check_integer("--n-best", n_best, 1)
@@ -91,20 +90,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         argument_default=argparse.SUPPRESS,
     )
-    add: Any = parser.add_argument
-    add("model", metavar="RUN", help="the teacher: the folder of a finished run")
-    add("--output-dir", type=Path, metavar="PATH", required=True, help="the student's folder")
-    add(
-        "--n-best",
-        type=int,
-        metavar="N",
-        help="translations to choose from, for which the beam is widened (the teacher's beam size)",
-    )
-    add(
-        "--finish",
-        action="store_true",
-        help="end the student's stopped training soon, as of `train`",
-    )
+    add = adding(parser)
+    add("RUN", "the teacher: the folder of a finished run")
+    add("--output-dir PATH", "the student's folder", Path, required=True)
+    choice = "translations to choose from, for which the beam is widened (the teacher's beam size)"
+    add("--n-best N", choice, int)
+    add("--finish", "end the student's stopped training soon, as of `train`")
     text = parser.add_argument_group("the teacher's text, if it was your own")
     own = [f.name for f in dataclasses.fields(TextOptions) if f.name != "old_domain_files"]
     add_options(text, TextOptions, own)

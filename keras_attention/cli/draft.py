@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.models import check_model, light_translator
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import FilePairs
@@ -32,21 +32,14 @@ def main(arguments: Sequence[str], program: str) -> None:
         "decoder for the same translations, and save it with a finished run, in place of the last one.",
         epilog=EXAMPLE,
     )
-    add: Any = parser.add_argument
-    add("run", metavar="RUN", help="the run's folder")
-    add("--source-file", type=Path, metavar="FILE", required=True, help="sentences, one per line")
-    add(
-        "--target-file",
-        type=Path,
-        metavar="FILE",
-        help="their translations (the model's own, which takes longer and drafts better)",
-    )
-    add("--pairs", type=int, default=30_000, metavar="N", help="use the first N pairs (30,000)")
-    add(
-        "--heads",
-        action="store_true",
-        help="train heads on the decoder, which needs Keras (n-grams and a lexicon, in seconds)",
-    )
+    add = adding(parser)
+    add("RUN", "the run's folder")
+    add("--source-file FILE", "sentences, one per line", Path, required=True)
+    without = "the model's own, which takes longer and drafts better"
+    add("--target-file FILE", f"their translations ({without})", Path)
+    add("--pairs N", "use the first N pairs (30,000)", int, default=30_000)
+    instead = "n-grams and a lexicon, in seconds"
+    add("--heads", f"train heads on the decoder, which needs Keras ({instead})")
     options = parser.parse_args(arguments)
     if options.pairs < 1:
         raise ValueError(f"--pairs must be at least 1. Received: {options.pairs}")

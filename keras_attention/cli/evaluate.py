@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, name_of, preset_of
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
@@ -80,7 +80,10 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         )
     check_moses()
     start_backend()
-    _check_scorers(options)
+    if options.comet is not None:
+        from keras_attention.evaluation.comet import fetch_comet  # Its room imports Keras.
+
+        fetch_comet(options.comet)
     if options.tries:
         compare = _compare_searches if tries_searches else _compare_precisions
         compare(options, keras_translator(model), *_given_lines(options))
@@ -92,43 +95,33 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
 
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
-    add = parser.add_argument
-    models = f"{MODEL_HELP}; several are compared with the first"
-    add("model", nargs="+", metavar="MODEL", help=models)
-    file: dict[str, Any] = {"type": Path, "metavar": "FILE"}
-    add("--source-file", **file, help="sentences to translate, one per line")
-    add("--reference-file", **file, help="their reference translations, line by line")
-    add("--output", **file, help="a new file for all figures of the report, as JSON (none)")
+    add = adding(parser)
+    add("MODEL", f"{MODEL_HELP}; several are compared with the first", nargs="+")
+    add("--source-file FILE", "sentences to translate, one per line", Path)
+    add("--reference-file FILE", "their reference translations, line by line", Path)
+    add("--output FILE", "a new file for all figures of the report, as JSON (none)", Path)
     name = "name of these sentences in the report (the name of the source file)"
-    add("--name", type=typed_text, metavar="TEXT", help=name)
+    add("--name TEXT", name, typed_text)
     language = "language code of the references, if no MODEL is a run or a preset, which know it"
-    add("--target-language", type=typed_text, metavar="CODE", help=language)
-    ter = "score TER, too: word edits and moves for 100 words; slow where translations are bad"
-    add("--ter", action="store_true", help=ter)
+    add("--target-language CODE", language, typed_text)
+    add(
+        "--ter",
+        "score TER, too: word edits and moves for 100 words; slow where translations are bad",
+    )
     comet = "score COMET, too, by this model, such as Unbabel/wmt22-comet-da (pip install unbabel-comet)"
-    add("--comet", type=str, metavar="NAME", help=comet)
-    samples = "resamples of the paired bootstrap (1000)"
-    add("--samples", type=int, default=1000, metavar="N", help=samples)
-    cost = parser.add_argument_group("cost, by the paper's formula")
-    add_cost = cost.add_argument
-    add_cost("--devices", type=int, default=1, metavar="N", help="how many devices trained (1)")
-    gpu = f"a GPU of the paper: {', '.join(GPUS)} (this machine's speed)"
-    add_cost("--gpu", metavar="NAME", choices=GPUS, help=gpu)
+    add("--comet NAME", comet)
+    add("--samples N", "resamples of the paired bootstrap (1000)", int, default=1000)
+    add = adding(parser.add_argument_group("cost, by the paper's formula"))
+    add("--devices N", "how many devices trained (1)", int, default=1)
+    gpus = ", ".join(GPUS)
+    add("--gpu NAME", f"a GPU of the paper: {gpus} (this machine's speed)", choices=GPUS)
     tries = parser.add_argument_group("settings to try with one model; each can be repeated")
+    add = adding(tries, action="append")
     precisions = "float32, bfloat16, float16, int8, or plain: the plain search in float32"
-    for name, kind, metavar, text in (
-        ("precision", str, "NAME", precisions),
-        ("beam-size", int, "N", "a beam size"),
-        ("length-penalty", float, "X", "a length penalty, the paper's alpha"),
-    ):
-        tries.add_argument(
-            f"--try-{name}",
-            dest=name.replace("-", "_"),
-            action="append",
-            type=kind,
-            metavar=metavar,
-            help=text,
-        )
+    add("--try-precision NAME", precisions, dest="precision")
+    add("--try-beam-size N", "a beam size", int, dest="beam_size")
+    penalty = "a length penalty, the paper's alpha"
+    add("--try-length-penalty X", penalty, float, dest="length_penalty")
     return parser
 
 
@@ -160,14 +153,6 @@ def _check_numbers(options: argparse.Namespace) -> None:
             check_engine("numba", precision)
 
 
-def _check_scorers(options: argparse.Namespace) -> None:
-    """Refuse scores that cannot be had; only here, because their room imports Keras."""
-    from keras_attention.evaluation.comet import fetch_comet
-
-    if options.comet is not None:
-        fetch_comet(options.comet)
-
-
 def _check_models(options: argparse.Namespace) -> None:
     """Refuse models that cannot be compared, or options that are for one run."""
     models = options.model
@@ -176,7 +161,8 @@ def _check_models(options: argparse.Namespace) -> None:
     if options.gpu is not None or options.devices != 1:
         received = "several" if len(models) > 1 else "a model of another program"
         raise ValueError(f"--gpu and --devices are for the cost of one run. Received: {received}")
-    if len({*map(_place, models)}) < len(models):
+    places = {model if is_handle(model) else str(Path(model).resolve()) for model in models}
+    if len(places) < len(models):
         raise ValueError("The same model is given twice: there is nothing to compare.")
     languages = {}
     for model in models:
@@ -210,10 +196,6 @@ def _check_models(options: argparse.Namespace) -> None:
             "--target-language, such as de."
         )
     options.target_language = known
-
-
-def _place(model: str) -> str:
-    return model if is_handle(model) else str(Path(model).resolve())
 
 
 def _compare_models(options: argparse.Namespace) -> None:

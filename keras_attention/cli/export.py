@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_attention.cli.exits import FAILURE
 from keras_attention.cli.models import MODEL_HELP, light_translator
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import read_lines
@@ -41,13 +41,12 @@ def main(arguments: Sequence[str], program: str) -> None:
     options = parser.parse_args(arguments)
     if options.max_length is not None:
         check_integer("--max-length", options.max_length, 2)
-    wanted = {"quantization": options.quantization, "max_length": options.max_length}
-    given = {name: value for name, value in wanted.items() if value is not None}
-    if options.format is None and (given or options.overwrite or options.check is None):
+    wanted = given(options, ("quantization", "max_length"))
+    if options.format is None and (wanted or options.overwrite or options.check is None):
         parser.error("--format is missing, which says what to write")
-    for name in given:
+    for name in wanted:
         if name not in options_of(options.format):
-            raise ValueError(f"--{name.replace('_', '-')} is not for --format {options.format}.")
+            raise ValueError(f"{flag(name)} is not for --format {options.format}.")
     texts, references = _check_texts(options)
     if options.format is None:
         from keras_attention.recipes.export_check import readers_of
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         start_backend()
     if options.format is not None:
         path = translator.export(
-            options.folder, options.format, overwrite=options.overwrite, **given
+            options.folder, options.format, overwrite=options.overwrite, **wanted
         )
         print(f"The model is in {path}", flush=True)
     if texts is None:
@@ -81,31 +80,18 @@ def main(arguments: Sequence[str], program: str) -> None:
 
 def _parser(program: str) -> Parser:
     parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
-    add: Any = parser.add_argument
-    add("model", metavar="MODEL", help=MODEL_HELP)
-    add(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="a new folder; to check alone, that of an export",
-    )
-    add("--format", choices=list(FORMATS), help="the other program's format")
-    add(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        help="precision of CTranslate2's weights (as they are)",
-    )
-    add("--max-length", type=int, metavar="N", help="number of positions (the format's usual one)")
-    add("--overwrite", action="store_true", help="replace what this command wrote to FOLDER")
-    add(
-        "--check",
-        type=Path,
-        metavar="FILE",
-        help="compare translations of this text, a sentence a line",
-    )
-    add("--check-references", type=Path, metavar="FILE", help="its translation, for BLEU")
-    add("--check-beam-size", type=int, metavar="N", help="number of beams of the check (1)")
-    add("--check-output", type=Path, metavar="FILE", help="write what the check found as JSON")
+    add = adding(parser)
+    add("MODEL", MODEL_HELP)
+    add("FOLDER", "a new folder; to check alone, that of an export", Path)
+    add("--format", "the other program's format", choices=list(FORMATS))
+    precision = "precision of CTranslate2's weights (as they are)"
+    add("--quantization", precision, choices=QUANTIZATIONS)
+    add("--max-length N", "number of positions (the format's usual one)", int)
+    add("--overwrite", "replace what this command wrote to FOLDER")
+    add("--check FILE", "compare translations of this text, a sentence a line", Path)
+    add("--check-references FILE", "its translation, for BLEU", Path)
+    add("--check-beam-size N", "number of beams of the check (1)", int)
+    add("--check-output FILE", "write what the check found as JSON", Path)
     return parser
 
 
@@ -113,9 +99,8 @@ def _check_texts(options: Any) -> tuple[list[str] | None, list[str] | None]:
     """Return the text and the references of the check; refuse wrong options before there is a folder."""
     names = ("check_references", "check_beam_size", "check_output")
     if options.check is None:
-        for name in names:
-            if getattr(options, name) is not None:
-                raise ValueError(f"--{name.replace('_', '-')} is for --check, which is missing.")
+        for name in given(options, names):
+            raise ValueError(f"{flag(name)} is for --check, which is missing.")
         return None, None
     if options.check_beam_size is not None:
         check_integer("--check-beam-size", options.check_beam_size, 1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, say_missing_heads
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import FilePairs
@@ -30,11 +29,11 @@ def main(arguments: Sequence[str], program: str) -> None:
         "head comes first.",
         epilog=EXAMPLE,
     )
-    add: Any = parser.add_argument
-    add("model", metavar="MODEL", help=MODEL_HELP)
-    add("--source-file", type=Path, metavar="FILE", required=True, help="sentences, one per line")
-    add("--target-file", type=Path, metavar="FILE", required=True, help="their translations")
-    add("--pairs", type=int, default=100, metavar="N", help="use the first N pairs (100)")
+    add = adding(parser)
+    add("MODEL", MODEL_HELP)
+    add("--source-file FILE", "sentences, one per line", Path, required=True)
+    add("--target-file FILE", "their translations", Path, required=True)
+    add("--pairs N", "use the first N pairs (100)", int, default=100)
     options = parser.parse_args(arguments)
     if options.pairs < 1:
         raise ValueError(f"--pairs must be at least 1. Received: {options.pairs}")

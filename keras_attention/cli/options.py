@@ -45,6 +45,51 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
+def flag(name: str) -> str:
+    """Return the option of an argument: `--beam-size` of `beam_size`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """Return those of some options that were given, by their names."""
+    values = {name: getattr(options, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def adding(group: Any, **always: Any) -> Callable[..., None]:
+    """Return a function that adds an option to a parser or a group, by what `--help` shows of it.
+
+    >>> parser = Parser()
+    >>> add = adding(parser)
+    >>> add("MODEL", "a folder")
+    >>> add("--pairs N", "use the first N pairs", int)
+    >>> add("--overwrite", "replace the file")
+    >>> parser.parse_args(["runs/demo", "--pairs", "7"])
+    Namespace(model='runs/demo', pairs=7, overwrite=False)
+
+    Args:
+        group: An argparse parser or a group of one.
+        **always: Arguments of `add_argument` for all options.
+    """
+
+    def add(shown: str, text: str, kind: Any = None, **more: Any) -> None:
+        name, *values = shown.split()
+        made = {"help": text, **always, **more}
+        if not name.startswith("--"):
+            made["metavar"], name = name, name.lower()
+        elif len(values) == 1:
+            made["metavar"] = values[0]
+        elif values:
+            made |= {"metavar": tuple(values), "nargs": len(values)}
+        elif not {"action", "choices"} & {*made}:
+            made["action"] = "store_true"
+        if kind is not None:
+            made["type"] = kind
+        group.add_argument(name, **made)
+
+    return add
+
+
 def add_options(
     group: Any,
     cls: type,
@@ -70,7 +115,7 @@ def add_options(
         text = help_of.get(name, "").rstrip(".").replace("`", "")
         text = text[:1].lower() + text[1:]
         shown = "" if default in (None, (), dataclasses.MISSING) else f" ({_as_text(default)})"
-        flags = [f"--{name.replace('_', '-')}", *(aliases or {}).get(name, ())]
+        flags = [flag(name), *(aliases or {}).get(name, ())]
         group.add_argument(
             *flags,
             dest=name,
@@ -129,53 +174,55 @@ def _typed(
     where: str, values: Mapping[str, Any], annotations: Mapping[str, Any], outer: str = ""
 ) -> dict[str, Any]:
     """Values of a TOML file or of a table in it; refuses those of another type than annotations say."""
-    typed = {}
+    typed: dict[str, Any] = {}
     for name, value in values.items():
         if name not in annotations:
             hint = did_you_mean(name, sorted(annotations))
             raise ValueError(f"{where} has an unknown setting: {outer}{name}.{hint}")
-        parts, choices = _union(annotations[name]), literal_choices(annotations[name])
-        kinds = [part for part in parts if part is not type(None)]
-        origins = [typing.get_origin(kind) or kind for kind in kinds]
+        parts = _union(annotations[name])
         if value == NONE and type(None) in parts:
-            value = None
-        elif not (value in choices if choices else any(_is_a(value, kind) for kind in kinds)):
-            known = [
-                kind if kind in TOML_TYPES else origin
-                for kind, origin in zip(kinds, origins, strict=True)
-            ]
-            wanted = [TOML_TYPES[kind] for kind in known if kind in TOML_TYPES]
-            if choices:
-                wanted = [", ".join(json.dumps(choice) for choice in choices if choice is not None)]
-            wanted += [json.dumps(NONE)] if type(None) in parts else []
+            typed[name] = None
+            continue
+        fitting = [made for kind in parts if (made := _fitted(value, kind)) is not None]
+        if not fitting:
+            wanted = _in_words(annotations[name])
             raise ValueError(
-                f"{where}: {outer}{name} must be {' or '.join(wanted)}. Received: {name} = {value!r}"
+                f"{where}: {outer}{name} must be {wanted}. Received: {name} = {value!r}"
             )
-        elif dict in origins:
-            value = _typed(where, value, typing.get_type_hints(ModelArguments), f"{name}.")
-        elif Path in kinds:
-            value = Path(value)
-        elif isinstance(value, list):
-            (kind,) = (kind for kind in kinds if typing.get_origin(kind) is tuple)
-            parts = typing.get_args(kind)
-            makes = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
-            value = tuple(make(each) for make, each in zip(makes, value, strict=True))
-        typed[name] = value
+        typed[name] = fitting[0]
+        if isinstance(value, dict):
+            typed[name] = _typed(where, value, typing.get_type_hints(ModelArguments), f"{name}.")
     return typed
 
 
-def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a value of a TOML file is what a type stands for there."""
+def _fitted(value: Any, kind: Any) -> Any:
+    """Return what a value of a TOML file stands for in a type; None if it is of another type."""
     origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
-    if origin is tuple and parts[-1] is Ellipsis:
-        return isinstance(value, list) and all(_is_a(each, parts[0]) for each in value)
+    if origin is typing.Literal:
+        return value if value in parts else None
     if origin is tuple:
-        fits = isinstance(value, list) and len(value) == len(parts)
-        return fits and all(map(_is_a, value, parts))
-    if isinstance(value, str) and not value.strip():
-        return False
+        if not isinstance(value, list):
+            return None
+        kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        made = tuple(map(_fitted, value, kinds))
+        return made if len(value) == len(kinds) and None not in made else None
     found = {float: (int, float), Path: (str,)}.get(origin, (origin,))
-    return isinstance(value, found) and (kind is bool or not isinstance(value, bool))
+    is_empty = isinstance(value, str) and not value.strip()
+    if is_empty or not isinstance(value, found) or isinstance(value, bool) and kind is not bool:
+        return None
+    return Path(value) if kind is Path else value
+
+
+def _in_words(annotation: Any) -> str:
+    """Return what a TOML file may say for a type."""
+    parts, choices = _union(annotation), literal_choices(annotation)
+    known = (part if part in TOML_TYPES else typing.get_origin(part) for part in parts)
+    wanted = [TOML_TYPES[kind] for kind in known if kind in TOML_TYPES]
+    if choices:
+        wanted = [", ".join(json.dumps(choice) for choice in choices if choice is not None)]
+    if type(None) in parts:
+        wanted.append(json.dumps(NONE))
+    return " or ".join(wanted)
 
 
 def as_toml(values: Mapping[str, Any]) -> str:

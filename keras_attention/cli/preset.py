@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.interop.own_preset import is_own_preset
 from keras_attention.utils.checks import counted
@@ -32,16 +32,16 @@ def main(arguments: Sequence[str], program: str) -> None:
         "checksums of its files, and that it still translates its sample as it did.",
         epilog=EXAMPLE,
     )
-    add: Any = parser.add_argument
-    add("model", metavar="MODEL", help=MODEL_HELP)
-    add("folder", metavar="FOLDER", type=Path, nargs="?", help="the new folder")
-    add("--verify", action="store_true", help="check MODEL, a preset; nothing is written")
-    add("--license", metavar="NAME", help="licence of the model, for its card, such as cc0-1.0")
-    add("--text-license", metavar="TEXT", help="licence of the text that it was trained on")
-    add("--description", metavar="TEXT", help="what the card begins with")
-    add("--card", type=Path, metavar="FILE", help="a JSON object with further entries of the card")
-    add("--float16", action="store_true", help="store matrices in half the space, rounded")
-    add("--overwrite", action="store_true", help="replace an unchanged preset in FOLDER")
+    add = adding(parser)
+    add("MODEL", MODEL_HELP)
+    add("FOLDER", "the new folder", Path, nargs="?")
+    add("--verify", "check MODEL, a preset; nothing is written")
+    add("--license NAME", "licence of the model, for its card, such as cc0-1.0")
+    add("--text-license TEXT", "licence of the text that it was trained on")
+    add("--description TEXT", "what the card begins with")
+    add("--card FILE", "a JSON object with further entries of the card", Path)
+    add("--float16", "store matrices in half the space, rounded")
+    add("--overwrite", "replace an unchanged preset in FOLDER")
     options = parser.parse_args(arguments)
     if options.verify:
         _verify(options.model, options.folder)
@@ -56,9 +56,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         option="--overwrite",
     )
     card = {} if options.card is None else _read_card(options.card)
-    for name in ("license", "text_license", "description"):
-        if getattr(options, name) is not None:
-            card[name] = getattr(options, name)
+    card |= given(options, ("license", "text_license", "description"))
     check_model(options.model)
     start_backend()
     translator = light_translator(options.model)

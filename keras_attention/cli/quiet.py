@@ -61,9 +61,8 @@ def _keep_compiled() -> None:
 
     if jax.config.jax_compilation_cache_dir:
         return  # The user has chosen a folder.
-    cpuinfo = Path(
-        "/proc/cpuinfo"
-    )  # Code for one processor may not run on another that shares the folder.
+    # Code for one processor may not run on another that shares the folder.
+    cpuinfo = Path("/proc/cpuinfo")
     told = cpuinfo.read_text("utf-8", "replace") if cpuinfo.exists() else platform.processor()
     flags = [line for line in told.splitlines() if line.startswith(("flags", "Features"))] or [told]
     processor = hashlib.sha256(flags[0].encode()).hexdigest()[:16]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from keras_attention.cli.bulk_options import add_bulk_options, expanded, refuse_spread, spread
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import CHUNK_LINES, chunks_as_they_come
 from keras_attention.data.parallel_text import FilePairs
@@ -31,15 +31,11 @@ def main(arguments: Sequence[str], program: str) -> None:
         "translation on each line.",
         epilog=EXAMPLE,
     )
-    add = parser.add_argument
-    add("model", metavar="MODEL", help=MODEL_HELP)
-    add(
-        "--source-file",
-        nargs="+",
-        metavar="FILE",
-        help="sentences, one per line; with --output-dir, several files or patterns",
-    )
-    add("--target-file", nargs="+", metavar="FILE", help="their translations")
+    add = adding(parser)
+    add("MODEL", MODEL_HELP)
+    several = "with --output-dir, several files or patterns"
+    add("--source-file FILE", f"sentences, one per line; {several}", nargs="+")
+    add("--target-file FILE", "their translations", nargs="+")
     add_bulk_options(add)
     options = parser.parse_args(arguments)
     if (options.source_file is None) != (options.target_file is None):
@@ -51,7 +47,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     refuse_spread(options, "--output-dir")
     for name in ("source_file", "target_file"):
         if len(getattr(options, name) or ()) > 1:
-            raise ValueError(f"Several files of --{name.replace('_', '-')} need --output-dir.")
+            raise ValueError(f"Several files of {flag(name)} need --output-dir.")
     files = None
     if options.source_file is not None:
         files = FilePairs(options.source_file[0], options.target_file[0])

@@ -6,6 +6,7 @@ import argparse
 import os
 from typing import Any
 
+from keras_attention.cli.options import adding, given
 from keras_attention.utils.backend import BACKENDS
 
 NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
@@ -13,24 +14,21 @@ NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
-    add = parser.add_argument
-    add("--beam-size", type=int, metavar="N", help="hypotheses kept (the run's)")
-    add("--length-penalty", type=float, metavar="X", help="the paper's alpha (the run's)")
-    add("--batch-tokens", type=int, metavar="N", help="source positions in a batch (2048)")
+    add = adding(parser)
+    add("--beam-size N", "hypotheses kept (the run's)", int)
+    add("--length-penalty X", "the paper's alpha (the run's)", float)
+    add("--batch-tokens N", "source positions in a batch (2048)", int)
+    add("--precision NAME", "float32, bfloat16, float16 or int8 (that of the model)")
     add(
-        "--precision", metavar="NAME", help="float32, bfloat16, float16 or int8 (that of the model)"
-    )
-    add(
-        "--engine",
-        metavar="NAME",
-        help="what decodes: auto, numba, numpy, tensorflow, torch, jax, plain (the search that defines the "
+        "--engine NAME",
+        "what decodes: auto, numba, numpy, tensorflow, torch, jax, plain (the search that defines the "
         "result), or ctranslate2, which has its own search (auto)",
     )
 
 
 def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that were given, as arguments of `Translator`."""
-    return {name: getattr(options, name) for name in NAMES if getattr(options, name) is not None}
+    return given(options, NAMES)
 
 
 def choose_backend(options: argparse.Namespace) -> None:

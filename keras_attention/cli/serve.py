@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_attention.cli.models import MODEL_HELP, check_model
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.search_options import (
     add_search_options,
@@ -67,32 +67,24 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "attention on a page. Ctrl-C or SIGTERM ends it, after what was accepted is answered.",
         epilog=EXAMPLE,
     )
-    add: Any = parser.add_argument
-    add("model", nargs="+", metavar="MODEL", help=f"{MODEL_HELP}; several for several languages")
-    add(
-        "--languages",
-        nargs="+",
-        metavar="CODE",
-        help="what each model reads and writes, such as en de (what its card says)",
-    )
+    add = adding(parser)
+    add("MODEL", f"{MODEL_HELP}; several for several languages", nargs="+")
+    pairs = "what each model reads and writes, such as en de (what its card says)"
+    add("--languages CODE", pairs, nargs="+")
     add_address_options(parser)
     add_search_options(parser)
     for name, (text, number) in LIMITS.items():
-        shown = f"most {text} ({number:,})"
-        add(f"--{name.replace('_', '-')}", type=int, default=number, metavar="N", help=shown)
-    add(
-        "--allow-origin",
-        nargs="+",
-        default=[],
-        metavar="ORIGIN",
-        help="pages of other servers that may ask, such as https://example.org, or * for all (none)",
+        add(f"{flag(name)} N", f"most {text} ({number:,})", int, default=number)
+    origins = (
+        "pages of other servers that may ask, such as https://example.org, or * for all (none)"
     )
+    add("--allow-origin ORIGIN", origins, nargs="+", default=[])
     add(
         "--page",
+        "whether there is a page; the first visitor who translates there has Keras loaded, which its "
+        "attention needs (yes)",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="whether there is a page; the first visitor who translates there has Keras loaded, which its "
-        "attention needs (yes)",
     )
     return parser
 
@@ -103,7 +95,7 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
 
     check_address(options)
     for name in LIMITS:
-        check_integer(f"--{name.replace('_', '-')}", getattr(options, name), 1)
+        check_integer(flag(name), getattr(options, name), 1)
     for origin in options.allow_origin:
         if not ORIGIN.fullmatch(origin):
             raise ValueError(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_attention.cli.models import light_translator
+from keras_attention.cli.options import adding
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.progress import activity, say
 
@@ -20,16 +21,15 @@ LOOPBACK = (HOST, "localhost", "[::1]", "::1")
 
 def add_address_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a server's address; `host` and `port` are None if they are not given."""
-    add: Any = parser.add_argument
-    add("--host", help=f"address to listen on ({HOST}: this machine alone)")
-    add("--port", type=int, metavar="N", help=f"port; 0 for any that is free ({PORT})")
+    add = adding(parser)
+    add("--host HOST", f"address to listen on ({HOST}: this machine alone)")
+    add("--port N", f"port; 0 for any that is free ({PORT})", int)
     add(
-        "--allow-host",
+        "--allow-host NAME",
+        "names in the Host header, as a reverse proxy passes them on, that are answered beside this "
+        "machine's own (none)",
         nargs="+",
         default=[],
-        metavar="NAME",
-        help="names in the Host header, as a reverse proxy passes them on, that are answered beside this "
-        "machine's own (none)",
     )
 
 
@@ -65,7 +65,7 @@ def run_server(
     """
     try:
         import keras_attention.serving.app  # noqa: F401
-        from keras_attention.serving.server import bound_socket, serve, terminating, url_of
+        from keras_attention.serving.server import bound_socket, server_of, terminating, url_of
     except ModuleNotFoundError as error:
         raise ImportError(
             f"The server needs {error.name}: pip install 'keras-attention-transformer[serve]'"
@@ -80,7 +80,7 @@ def run_server(
             is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
             known = {*LOOPBACK, host, *options.allow_host}
             hosts = known if is_local or options.allow_host else None
-            serve(service.application(origins, hosts), listener)
+            server_of(service.application(origins, hosts)).run(sockets=[listener])
         finally:
             service.close()
 

@@ -36,9 +36,8 @@ def open_standard_streams() -> None:
             if nowhere != number:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
-            os.set_inheritable(
-                number, True
-            )  # as a standard stream is, by programs started from here
+            # As a standard stream is, by programs started from here.
+            os.set_inheritable(number, True)
         stream = getattr(sys, name)
         if stream is None or stream.closed:
             # If its number is in use, another file has taken it.
@@ -82,8 +81,8 @@ def chunks_as_they_come(
 
     def pass_on() -> None:
         nonlocal chunk, done
-        if chunk:
-            lines, chunk = chunk, []
+        lines, chunk = chunk, []
+        if lines:
             work(done, lines)
             done += len(lines)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import json
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, spread
 from keras_attention.cli.exits import naming_the_folder, orderly_exit
-from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
+from keras_attention.cli.options import Parser, add_options, adding, as_toml, flag, read_toml
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
 from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
@@ -116,16 +115,15 @@ def _run(
 ) -> dict[str, Any]:
     for name in ("corpus", *PATHS, *PAIRS):
         if name in options and options[name] is None:
-            option = f"--{name.replace('_', '-')}"
             raise ValueError(
-                f"{option} none: leave it out, or write ./none for a file of this name."
+                f"{flag(name)} none: leave it out, or write ./none for a file of this name."
             )
     text = TextOptions(**part_of(options, TextOptions))
     plan = plan or "plan_json" in options
     _check_outputs(options, text, plan)
     if plan or "dump_config" in options:
         names = NOT_PLANNED if plan else (*NOT_PLANNED, "prepare_only")
-        unused = [f"--{name.replace('_', '-')}" for name in names if name in options]
+        unused = [flag(name) for name in names if name in options]
         if unused:
             say(f"Nothing is trained: {' and '.join(unused)} will not be used.")
     name = OWN_FILES if text.is_own else text.corpus or default_corpus
@@ -185,7 +183,8 @@ def _train(
 
     tune_memory()
     kind = config.preset if config.start_from is None else "fine-tuned"
-    folder = RunFolder(options.get("output_dir") or _fresh_folder(corpus.name, kind))
+    fresh = Path("runs", f"{corpus.name}-{kind}-{time.strftime('%Y%m%d-%H%M%S')}")
+    folder = RunFolder(options.get("output_dir") or fresh)
     if "prepare_only" in options:
         from keras_attention.recipes.bulk_store import prepare_corpus
 
@@ -196,7 +195,11 @@ def _train(
     with naming_the_folder(folder.path, "output_dir" in options):
         report = train_translation(corpus, config, folder.path, finish)
     if "translate" in options and report:  # Of several processes one has it.
-        _translate_file(folder, *options["translate"])
+        from keras_attention.decoding.translator import Translator
+
+        source, target = options["translate"]
+        Translator.from_run(folder.path).translate_file(source, target)
+        say(f"Translated {source} into {target}")
     return report
 
 
@@ -240,6 +243,7 @@ def _parser(
         usage=f"{program or '%(prog)s'} [options]",
         description=description,
         epilog=EXAMPLE,
+        argument_default=argparse.SUPPRESS,
     )
 
     def settings(title: str, names: Sequence[str]) -> Any:
@@ -257,52 +261,29 @@ def _parser(
     settings("devices", DEVICES)
     _add_run_options(parser.add_argument_group("what to do"))
     many = parser.add_argument_group("--prepare-only on several machines")
-    add_bulk_options(functools.partial(many.add_argument, default=argparse.SUPPRESS), output=False)
+    add_bulk_options(adding(many), output=False)
     return parser
 
 
 def _add_run_options(group: Any) -> None:
-    def add(name: str, **more: Any) -> None:
-        group.add_argument(name, default=argparse.SUPPRESS, **more)
-
-    add("--output-dir", type=Path, metavar="PATH", help="the run's folder (runs/NAME-TIME)")
-    add(
-        "--translate",
-        nargs=2,
-        type=Path,
-        metavar=("IN", "OUT"),
-        help="translate a file after training",
-    )
+    add = adding(group)
+    add("--output-dir PATH", "the run's folder (runs/NAME-TIME)", Path)
+    add("--translate IN OUT", "translate a file after training", Path)
     add(
         "--finish",
-        action="store_true",
-        help="end the stopped run in --output-dir instead of training to the end of its budget: its learning "
+        "end the stopped run in --output-dir instead of training to the end of its budget: its learning "
         "rate falls in a few more updates, then come translations and report",
     )
-    add("--config", type=Path, metavar="FILE", help="read settings from a TOML file")
-    add("--dump-config", action="store_true", help="print the settings as TOML and exit")
-    add(
-        "--prepare-only",
-        action="store_true",
-        help="make the tokenizer and the token ids, then exit",
-    )
-    add("--plan", action="store_true", help="print what the run will read and cost, then exit")
-    add(
-        "--plan-json", type=Path, metavar="FILE", help="also write the plan as JSON; implies --plan"
-    )
-    tried = group.add_mutually_exclusive_group()
-    for flag, value, text in (
-        ("--plan-try", True, "plan: train one step on the largest batch, however long it takes"),
-        ("--plan-no-try", False, "plan: do not; by default a step is tried if it takes seconds"),
-    ):
-        tried.add_argument(
-            flag,
-            dest="plan_try",
-            action="store_const",
-            const=value,
-            default=argparse.SUPPRESS,
-            help=text,
-        )
+    add("--config FILE", "read settings from a TOML file", Path)
+    add("--dump-config", "print the settings as TOML and exit")
+    add("--prepare-only", "make the tokenizer and the token ids, then exit")
+    add("--plan", "print what the run will read and cost, then exit")
+    add("--plan-json FILE", "also write the plan as JSON; implies --plan", Path)
+    add = adding(group.add_mutually_exclusive_group(), dest="plan_try", action="store_const")
+    tried = "plan: train one step on the largest batch, however long it takes"
+    add("--plan-try", tried, const=True)
+    untried = "plan: do not; by default a step is tried if it takes seconds"
+    add("--plan-no-try", untried, const=False)
 
 
 def part_of(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
@@ -386,7 +367,7 @@ def _check_start_from(options: Mapping[str, Any]) -> None:
     decided += [name for name in sizes if name not in NOT_IN_A_MODEL]
     if decided:
         raise ValueError(
-            f"--{decided[0].replace('_', '-')} cannot be combined with --from: the pretrained model has its "
+            f"{flag(decided[0])} cannot be combined with --from: the pretrained model has its "
             "own. Leave it out, or train a new model without --from."
         )
     start_of(options["start_from"])
@@ -443,14 +424,3 @@ def _plan(corpus: Corpus, config: TranslationConfig, options: Mapping[str, Any])
     if "plan_json" in options:
         write_atomically(options["plan_json"], json.dumps(figures, indent=2) + "\n")
     return figures
-
-
-def _fresh_folder(name: str, kind: str) -> Path:
-    return Path("runs") / f"{name}-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def _translate_file(folder: RunFolder, source: Path, target: Path) -> None:
-    from keras_attention.decoding.translator import Translator
-
-    Translator.from_run(folder.path).translate_file(source, target)
-    say(f"Translated {source} into {target}")

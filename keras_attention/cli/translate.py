@@ -7,7 +7,7 @@ import contextlib
 import copy
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +21,7 @@ from keras_attention.cli.choice_options import (
     translator_choices,
 )
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
-from keras_attention.cli.options import NONE, Parser
+from keras_attention.cli.options import NONE, Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.search_options import (
     add_search_options,
@@ -109,75 +109,57 @@ def _parser(program: str) -> argparse.ArgumentParser:
         description="Translate lines of UTF-8 text with a trained model: one output line per input line.",
         epilog=EXAMPLE,
     )
-    add = parser.add_argument
-    add("model", metavar="MODEL", help=MODEL_HELP)
+    add = adding(parser)
+    add("MODEL", MODEL_HELP)
     add(
-        "--checkpoint",
-        metavar="NAME",
-        help="translate with a checkpoint of the run, which need not be finished: last, average (of those "
+        "--checkpoint NAME",
+        "translate with a checkpoint of the run, which need not be finished: last, average (of those "
         "that the run would average now), best (by --best-by), or a name such as update-00000400 (the "
         "finished model)",
     )
-    add(
-        "--input",
-        nargs="+",
-        metavar="FILE",
-        help="file to translate (standard input); with --output-dir, several files or patterns",
-    )
-    add("--output", type=Path, metavar="FILE", help="a new file (standard output)")
+    source = "file to translate (standard input); with --output-dir, several files or patterns"
+    add("--input FILE", source, nargs="+")
+    add("--output FILE", "a new file (standard output)", Path)
     add_bulk_options(add)
     add_search_options(parser)
     add(
         "--draft",
-        action="store_true",
-        help="with --beam-size 1, propose tokens by the draft that `keras-attention draft` saved with the "
+        "with --beam-size 1, propose tokens by the draft that `keras-attention draft` saved with the "
         "run: fewer passes give the same translations; lines are then translated one at a time",
     )
     add(
-        "--n-best",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of translations per line, written as by Moses: LINE ||| TEXT ||| SCORE (1: only "
+        "--n-best N",
+        "number of translations per line, written as by Moses: LINE ||| TEXT ||| SCORE (1: only "
         "the text)",
+        int,
+        default=1,
     )
     add(
         "--unique",
+        "whether the n best differ in their text; there may be fewer then (yes, but samples: no)",
         action=argparse.BooleanOptionalAction,
-        help="whether the n best differ in their text; there may be fewer then (yes, but samples: no)",
     )
-    add("--json", action="store_true", help="write a JSON object per line, with all n best")
-    _add_alignment_options(add)
-    add(
-        "--source-prefix",
-        metavar="TEXT",
-        help="text put before every line, such as the tag <2de>; none for none (the run's)",
-    )
-    add_choice_options(parser)
-    return parser
-
-
-def _add_alignment_options(add: Callable[..., Any]) -> None:
+    add("--json", "write a JSON object per line, with all n best")
     add(
         "--alignment",
-        action="store_true",
-        help="write which source word each word comes from, behind the text: ||| 0-0 2-1, numbers of words "
+        "write which source word each word comes from, behind the text: ||| 0-0 2-1, numbers of words "
         "between spaces; with --json the scores of tokens, too",
     )
     add(
-        "--alignment-head",
-        nargs=2,
-        type=int,
-        metavar=("LAYER", "HEAD"),
-        help="the head of the cross-attention that says so, counted from 0 (of a run, the one "
+        "--alignment-head LAYER HEAD",
+        "the head of the cross-attention that says so, counted from 0 (of a run, the one "
         "that learned alignments, or that aligned its validation set best if true ones were known; else the "
         "mean of all)",
+        int,
     )
     add(
         "--markup",
-        action="store_true",
-        help="put tags such as <b> and placeholders such as {0} or %%s where words have gone, by alignment",
+        "put tags such as <b> and placeholders such as {0} or %%s where words have gone, by alignment",
     )
+    prefix = "text put before every line, such as the tag <2de>; none for none (the run's)"
+    add("--source-prefix TEXT", prefix)
+    add_choice_options(parser)
+    return parser
 
 
 def _translator(options: argparse.Namespace, program: str, shows_progress: bool) -> Any:
@@ -338,8 +320,9 @@ def _translate_corpus(options: argparse.Namespace) -> None:
     }
     for argument in beside:
         if len(inputs) > 1:
-            option = BESIDE[argument].replace("_", "-")
-            raise ValueError(f"--{option} needs one file of --input. Received: {len(inputs)} files")
+            raise ValueError(
+                f"{flag(BESIDE[argument])} needs one file of --input. Received: {len(inputs)} files"
+            )
     given = spread(options)
     start_backend()
     from keras_attention.recipes.bulk import translate_corpus

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import Parser, adding
 from keras_attention.recipes.bulk_folder import MANIFEST
 from keras_attention.recipes.bulk_parts import PARTS, check_part
 from keras_attention.utils.files import (
@@ -49,13 +49,8 @@ OWN = (LOCK, PARTIAL, REPLACED)  # files of running and of killed writers
 def main(arguments: Sequence[str], program: str) -> None:
     """Compare the checksums of folders and files."""
     parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        metavar="PATH",
-        help="a run's folder, or any other file or folder",
-    )
-    given = parser.parse_args(arguments).paths
+    adding(parser)("PATH", "a run's folder, or any other file or folder", nargs="+")
+    given = parser.parse_args(arguments).path
     for path in given:
         if "://" in path:
             raise ValueError(

@@ -44,6 +44,8 @@ from keras_attention.serving.worker import Job, QueueFull, Texts, Worker, transl
 from keras_attention.spec import SpecError
 from keras_attention_viewer.page import STATIC as VIEWER
 
+# The page's files.
+STATIC = Path(__file__).parent / "static"
 # Texts that are translated in one call: more only make the first ones wait.
 MOST_TOGETHER = 512
 # Sentences whose attention may be waited for: a page asks for one at a time.
@@ -106,7 +108,7 @@ class Service:
             routes += [
                 Route("/", self.page),
                 Route("/try", self.attempt, methods=["POST"]),
-                Mount("/static", StaticFiles(directory=static_folder())),
+                Mount("/static", StaticFiles(directory=STATIC)),
                 Mount("/viewer", StaticFiles(directory=VIEWER)),
             ]
         middleware = [
@@ -161,7 +163,7 @@ class Service:
         model = self._model(asked)
         (text, *more) = asked.texts
         if more or not normalize(text) or LINE_END.search(text):
-            raise refusal(400, "`q` must be one line of text.")
+            raise refusal("`q` must be one line of text.")
         wanted = Texts(model.translator, [text], asked.alternatives + 1, prefix)
         content: dict[str, Any] = {"attention": None}
         if heads:
@@ -171,7 +173,7 @@ class Service:
                 without = await asyncio.to_thread(self._without, model.translator, heads)
                 wanted = wanted._replace(translator=without)
             except ValueError as error:
-                raise refusal(400, str(error)) from None
+                raise refusal(str(error)) from None
         found = await self._translated(request, wanted)
         self.metrics.characters.inc(len(text))
         texts, content["scores"] = _joined([text], iter(found))
@@ -192,7 +194,7 @@ class Service:
 
     async def detect(self, request: Request) -> Response:
         """Answer `POST /detect`."""
-        raise refusal(501, "This server detects no language: name the source of each request.")
+        raise refusal("This server detects no language: name the source of each request.", 501)
 
     async def settings(self, request: Request) -> Response:
         """Answer `GET /frontend/settings`, which clients may read first."""
@@ -226,17 +228,16 @@ class Service:
     async def page(self, request: Request) -> Response:
         """Answer `GET /`."""
         headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
-        return FileResponse(static_folder() / "page.html", headers=headers)
+        return FileResponse(STATIC / "page.html", headers=headers)
 
     def _model(self, asked: Asked) -> ServedModel:
         try:
             model = self.directions.find(asked.source, asked.target)
         except LookupError as error:
-            raise refusal(400, str(error.args[0])) from None
+            raise refusal(str(error.args[0])) from None
         most = model.most_alternatives()
         if asked.alternatives > most:
             raise refusal(
-                400,
                 f"`alternatives` must be at most {most}, one less than the beam size of the model. "
                 f"Received: {asked.alternatives}",
             )
@@ -250,9 +251,9 @@ class Service:
         try:
             return await _answered(request, answer)
         except WrongText as error:
-            raise refusal(400, f"A line {error.problem}") from None
+            raise refusal(f"A line {error.problem}") from None
         except SpecError as error:  # Not every engine forces a prefix.
-            raise refusal(501, str(error)) from None
+            raise refusal(str(error), 501) from None
 
     def _work(self, jobs: Sequence[Job]) -> None:
         self.metrics.batches.observe(sum(job.size for job in jobs))
@@ -263,12 +264,7 @@ class Service:
             return worker.submit(wanted, size)
         except QueueFull:
             later = {"Retry-After": str(RETRY_SECONDS)}
-            raise refusal(503, "Too many requests wait: try again later.", **later) from None
-
-
-def static_folder() -> Path:
-    """Return the folder of the page's files."""
-    return Path(__file__).with_name("static")
+            raise refusal("Too many requests wait: try again later.", 503, **later) from None
 
 
 async def _answered(request: Request, answer: Future[Any]) -> Any:

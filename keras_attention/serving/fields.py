@@ -46,8 +46,8 @@ class Limits(NamedTuple):
     body: int = 1 << 20
 
 
-def refusal(status: int, message: str, **headers: str) -> HTTPException:
-    """Return an error that is answered with a status and a message."""
+def refusal(message: str, status: int = 400, **headers: str) -> HTTPException:
+    """Return an error that is answered with a message and a status."""
     return HTTPException(status, message, headers or None)
 
 
@@ -63,22 +63,21 @@ async def read_fields(request: Request, most_bytes: int) -> dict[str, Any]:
         if kind == FORM:
             return fields | _form(text)
     except UnicodeDecodeError as error:
-        raise refusal(400, f"The request is not UTF-8: {error}.") from None
+        raise refusal(f"The request is not UTF-8: {error}.") from None
     except ValueError as error:
-        raise refusal(400, f"The form cannot be read: {error}.") from None
+        raise refusal(f"The form cannot be read: {error}.") from None
     if kind == PARTS:
         return fields | await _parts(request, body)
     if kind != JSON:
         raise refusal(
-            415,
-            f"The content type must be {JSON}, {FORM} or {PARTS}. Received: {kind or 'none'}",
+            f"The content type must be {JSON}, {FORM} or {PARTS}. Received: {kind or 'none'}", 415
         )
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise refusal(400, f"The body is not JSON: {error}.") from None
+        raise refusal(f"The body is not JSON: {error}.") from None
     if not isinstance(found, dict):
-        raise refusal(400, 'The body must be a JSON object, such as {"q": "A text."}.')
+        raise refusal('The body must be a JSON object, such as {"q": "A text."}.')
     return fields | found
 
 
@@ -94,9 +93,9 @@ async def _read_body(request: Request, most_bytes: int) -> bytes:
                 elif size > DISCARDED * most_bytes:
                     break
     except TimeoutError:
-        raise refusal(408, f"The request did not end within {BODY_SECONDS:.0f} seconds.") from None
+        raise refusal(f"The request did not end within {BODY_SECONDS:.0f} seconds.", 408) from None
     if size > most_bytes:
-        raise refusal(413, f"The request's body is larger than {most_bytes} bytes.")
+        raise refusal(f"The request's body is larger than {most_bytes} bytes.", 413)
     return bytes(body)
 
 
@@ -119,7 +118,7 @@ async def _parts(request: Request, body: bytes) -> dict[str, Any]:
     try:
         found = await parser.parse()
     except (MultiPartException, KeyError) as error:
-        raise refusal(400, f"The form cannot be read: {error}.") from None
+        raise refusal(f"The form cannot be read: {error}.") from None
     # Without a charset of its own a part is read as UTF-8, which the whole body is.
     return dict(found.items())
 
@@ -146,33 +145,26 @@ def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
     """Return what the fields of a request ask for."""
     for name in ("q", "source", "target"):
         if fields.get(name) in (None, "", []):
-            raise refusal(400, f"Invalid request: missing {name} parameter")
+            raise refusal(f"Invalid request: missing {name} parameter")
     q = fields["q"]
     texts = q if isinstance(q, list) else [q]
     if not all(isinstance(text, str) for text in texts):
-        raise refusal(400, "`q` must be a text, or a list of texts.")
-    if len(texts) > limits.texts:
-        raise refusal(
-            400, f"The request has {len(texts)} texts; at most {limits.texts} are allowed."
-        )
-    characters = sum(map(len, texts))
-    if characters > limits.characters:
-        raise refusal(
-            400,
-            f"The request has {characters} characters; at most {limits.characters} are allowed.",
-        )
+        raise refusal("`q` must be a text, or a list of texts.")
+    numbers = {"texts": len(texts), "characters": sum(map(len, texts))}
+    for what, number in numbers.items():
+        if number > (most := getattr(limits, what)):
+            raise refusal(f"The request has {number} {what}; at most {most} are allowed.")
     languages = [fields[name] for name in ("source", "target")]
     if not all(isinstance(code, str) for code in languages):
-        raise refusal(400, "`source` and `target` must be codes of languages, such as 'en'.")
+        raise refusal("`source` and `target` must be codes of languages, such as 'en'.")
     try:
         "".join([*texts, *languages]).encode()
     except UnicodeEncodeError:
-        raise refusal(
-            400, "The request holds half of a surrogate pair, which is no character."
-        ) from None
+        problem = "The request holds half of a surrogate pair, which is no character."
+        raise refusal(problem) from None
     form = fields.get("format") or "text"
     if form != "text":
-        raise refusal(400, f"The format must be 'text'; HTML is not supported. Received: {form!r}")
+        raise refusal(f"The format must be 'text'; HTML is not supported. Received: {form!r}")
     source, target = (code.lower() for code in languages)
     return Asked(texts, isinstance(q, list), source, target, _alternatives(fields))
 
@@ -193,16 +185,15 @@ def read_tried(fields: Mapping[str, Any], limits: Limits) -> Tried:
     """Return the prefix and the heads of a request, such as `"heads_off": "cross.2.1 encoder.1.4"`."""
     prefix, heads = (fields.get(name) or "" for name in ("prefix", "heads_off"))
     if not isinstance(prefix, str) or LINE_END.search(prefix) or len(prefix) > limits.characters:
-        raise refusal(400, f"`prefix` must be one line of at most {limits.characters} characters.")
+        raise refusal(f"`prefix` must be one line of at most {limits.characters} characters.")
     try:
         prefix.encode()
     except UnicodeEncodeError:
-        raise refusal(400, "`prefix` holds half of a surrogate pair.") from None
+        raise refusal("`prefix` holds half of a surrogate pair.") from None
     words = heads.split() if isinstance(heads, str) else [""]
     found = [re.fullmatch(r"([a-z]+)\.([1-9][0-9]{0,3})\.([1-9][0-9]{0,3})", one) for one in words]
     if len(found) > MOST_HEADS or not all(found):
         raise refusal(
-            400,
             f"`heads_off` must be at most {MOST_HEADS} heads as kind.layer.head, counted from 1, such as "
             "'cross.2.1 encoder.1.4'.",
         )
@@ -215,5 +206,5 @@ def _alternatives(fields: Mapping[str, Any]) -> int:
     if isinstance(given, str) and re.fullmatch("[0-9]{1,6}", given):  # of a form
         given = int(given)
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise refusal(400, f"`alternatives` must be a whole number from 0. Received: {given!r}")
+        raise refusal(f"`alternatives` must be a whole number from 0. Received: {given!r}")
     return given

@@ -63,7 +63,11 @@ def terminating() -> Iterator[None]:
 
 
 def server_of(application: Any) -> uvicorn.Server:
-    """Return a server of an application."""
+    """Return a server of an application.
+
+    After Ctrl-C or SIGTERM, it answers those requests that were accepted, and no more. Then it puts the
+    handlers of signals back, and raises the signals that it has got again.
+    """
     config = uvicorn.Config(
         application,
         http="h11",  # It bounds the heads of requests.
@@ -76,9 +80,3 @@ def server_of(application: Any) -> uvicorn.Server:
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     return uvicorn.Server(config)
-
-
-def serve(application: Any, listener: socket.socket) -> None:
-    """Answer requests until Ctrl-C or SIGTERM; then answer those that were accepted, and no more."""
-    # It puts the handlers of signals back, and raises the signals that it has got again.
-    server_of(application).run(sockets=[listener])

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from keras_attention.decoding.requests import WrongText
-from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.unusual_texts import UnusualTexts
 
 
@@ -148,7 +147,9 @@ def _translate_group(jobs: list[Job]) -> None:
                 jobs[0].answer.set_exception(error)
             return
         else:
-            _hand_out(jobs, found)
+            rest = iter(found)
+            for job in jobs:
+                job.answer.set_result([next(rest) for _ in job.request.texts])
             return
 
 
@@ -161,11 +162,3 @@ def _without_wrong(jobs: list[Job], error: WrongText) -> list[Job]:
             return [other for other in jobs if other is not job]
         first += len(job.request.texts)
     raise AssertionError(error.index)
-
-
-def _hand_out(jobs: list[Job], found: list[list[Translation]]) -> None:
-    first = 0
-    for job in jobs:
-        last = first + len(job.request.texts)
-        job.answer.set_result(found[first:last])
-        first = last

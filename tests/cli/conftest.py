@@ -1,6 +1,7 @@
-"""The folder of a run for the commands to work on, what they read, and what they say when they refuse."""
+"""The folder of a run for the commands to work on, what they read, and what they say."""
 
 import io
+import shutil
 import sys
 
 import keras
@@ -8,13 +9,20 @@ import pytest
 
 from keras_attention import Tokenizer, Translator
 from keras_attention.cli.main import main
+from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt
 from tests.recipes.small_runs import untrained_run
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
+@pytest.fixture(scope="session")
+def made_run(tmp_path_factory):
     """A run's folder with three checkpoints of a model that has learned nothing."""
-    return untrained_run(tmp_path_factory.mktemp("run"))
+    return untrained_run(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def run(made_run, tmp_path_factory):
+    """A copy of it for the tests of a file, which may change it."""
+    return shutil.copytree(made_run, tmp_path_factory.mktemp("own") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -25,25 +33,51 @@ def translator(run):
     return Translator(model, tokenizer, beam_size=2, length_penalty=0.6)
 
 
-@pytest.fixture
-def typed(monkeypatch):
-    """Sets what comes from the standard input."""
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    """A folder with models of MarianMT, of a vocabulary for each side and of one vocabulary, and a text."""
+    pytest.importorskip("transformers", reason="not installed: pip install transformers")
+    folder = tmp_path_factory.mktemp("foreign")
+    spm = sentence_pieces(SOURCES, 40), sentence_pieces(TARGETS, 44)
+    for name, separate in (("separate", True), ("shared", False)):
+        write_marian_mt(folder / name, spm, separate)
+    for name, lines in (("new.en", SOURCES), ("new.de", TARGETS)):
+        (folder / name).write_text(as_text(lines), "utf-8")
+    return folder
 
-    def set_input(data):
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs a command, with lines or bytes as its standard input; returns what it prints."""
+
+    def run_command(*arguments, typed=()):
+        data = typed if isinstance(typed, bytes) else as_text(typed).encode()
         buffer = io.BufferedReader(io.BytesIO(data))
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(buffer, "utf-8"))
+        capsys.readouterr()
+        main([str(argument) for argument in arguments])
+        return capsys.readouterr()
 
-    return set_input
+    return run_command
 
 
 @pytest.fixture
-def refused(capsys):
+def refused(command, capsys):
     """Runs a command that ends with 2; returns the error that it shows."""
 
-    def run_command(*arguments):
+    def run_command(*arguments, **options):
         with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
+            command(*arguments, **options)
         assert left.value.code == 2
         return capsys.readouterr().err
 
     return run_command
+
+
+def as_text(lines):
+    return "".join(f"{line}\n" for line in lines)
+
+
+def as_lines(texts):
+    """What a command writes of translations, which may hold breaks of lines."""
+    return [" ".join(text.splitlines()) for text in texts]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shlex
 import shutil
 import sys
 import types
@@ -9,7 +10,7 @@ import types
 import pytest
 
 from keras_attention import Restrictions, Sampling, Tokenizer
-from keras_attention.cli.main import main
+from tests.cli.conftest import as_lines
 from tests.recipes.small_runs import untrained_run
 
 pytestmark = pytest.mark.backends("torch")
@@ -18,26 +19,15 @@ LINES = ["The dog sleeps.", "", "A woman sees the small house."]
 
 
 @pytest.fixture
-def translated(run, typed, capsys):
+def translated(run, command):
     """Runs the command on the lines; returns those that it writes."""
-
-    def run_command(*options):
-        typed("".join(f"{line}\n" for line in LINES).encode())
-        main(["translate", str(run), *map(str, options)])
-        return capsys.readouterr().out.splitlines()
-
-    return run_command
+    return lambda *options: command("translate", run, *options, typed=LINES).out.splitlines()
 
 
 @pytest.fixture
-def untranslated(run, typed, refused):
+def untranslated(run, refused):
     """Runs the command on the lines, which it refuses to translate; returns why."""
-
-    def run_command(*options):
-        typed("".join(f"{line}\n" for line in LINES).encode())
-        return refused("translate", run, *options)
-
-    return run_command
+    return lambda *options: refused("translate", run, *options, typed=LINES)
 
 
 @pytest.fixture
@@ -53,10 +43,6 @@ def split(monkeypatch):
     fake.segment = segment
     monkeypatch.setitem(sys.modules, "sentencex", fake)
     return fake
-
-
-def as_lines(texts):
-    return [" ".join(text.splitlines()) for text in texts]
 
 
 def test_samples(translated, translator):
@@ -131,31 +117,31 @@ def test_a_line_without_room_is_named(tmp_path, untranslated):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--top-k", "3"], "--top-k needs --sample"),
-        (["--sample", "--temperature", "0"], "temperature"),
-        (["--mbr", "3"], "--mbr must be at least 1 and at most the beam size, which is 2"),
-        (["--mbr", "2", "--n-best", "2"], "cannot be combined with --n-best"),
-        (["--sample", "--n-best", "999999999"], "an int from 1 to 100,000. Received"),
-        (["--sample", "--mbr", "99999"], "an int from 1 to 1,000. Received"),
-        (["--mbr", "2", "--output-dir", "new", "--input", __file__], "--mbr cannot be combined"),
-        (["--markup", "--alignment"], "--alignment cannot be combined with --markup"),
-        (["--markup", "--mbr", "2"], "--mbr cannot be combined with --markup"),
-        (["--split-sentences", "en", "--markup"], "--markup cannot be combined with --split"),
-        (["--alignment-head", "0", "1"], "--alignment-head needs --alignment or --markup"),
-        (["--markup", "--alignment-head", "0", "9"], "a head from 0 to"),
+        ("--top-k 3", "--top-k needs --sample"),
+        ("--sample --temperature 0", "temperature"),
+        ("--mbr 3", "--mbr must be at least 1 and at most the beam size, which is 2"),
+        ("--mbr 2 --n-best 2", "cannot be combined with --n-best"),
+        ("--sample --n-best 999999999", "an int from 1 to 100,000. Received"),
+        ("--sample --mbr 99999", "an int from 1 to 1,000. Received"),
+        ("--mbr 2 --output-dir new --input FILE", "--mbr cannot be combined"),
+        ("--markup --alignment", "--alignment cannot be combined with --markup"),
+        ("--markup --mbr 2", "--mbr cannot be combined with --markup"),
+        ("--alignment-head 0 1", "--alignment-head needs --alignment or --markup"),
+        ("--markup --alignment-head 0 9", "a head from 0 to"),
         (
-            ["--output-dir", "new", "--input", __file__, __file__, "--prefix-file", __file__],
+            "--output-dir new --input FILE FILE --prefix-file FILE",
             "--prefix-file needs one file of --input. Received: 2 files",
         ),
-        (["--ban", "x", "--engine", "ctranslate2"], "has no restrictions"),
-        (["--split-sentences", "no such thing"], "must be the language code"),
-        (["--split-sentences", "en", "--n-best", "2"], "--n-best cannot be combined with --split"),
-        (["--split-sentences", "en", "--json"], "--json cannot be combined with --split-sentences"),
-        (["--split-sentences", "en", "--mbr", "2"], "--mbr cannot be combined with --split"),
-        (["--split-sentences", "en", "--alignment"], "--alignment cannot be combined with --split"),
-        (["--split-sentences", "en", "--prefix-file", __file__], "--prefix-file cannot be"),
+        ("--ban x --engine ctranslate2", "has no restrictions"),
+        ("--split-sentences 'no such thing'", "must be the language code"),
+        ("--split-sentences en --n-best 2", "--n-best cannot be combined with --split-sentences"),
+        ("--split-sentences en --json", "--json cannot be combined with --split-sentences"),
+        ("--split-sentences en --mbr 2", "--mbr cannot be combined with --split-sentences"),
+        ("--split-sentences en --markup", "--markup cannot be combined with --split-sentences"),
+        ("--split-sentences en --alignment", "--alignment cannot be combined with --split"),
+        ("--split-sentences en --prefix-file FILE", "--prefix-file cannot be combined"),
         (
-            ["--split-sentences", "en", "--output-dir", "new", "--input", __file__],
+            "--split-sentences en --output-dir new --input FILE",
             "--split-sentences cannot be combined with --output-dir",
         ),
     ],
@@ -163,7 +149,8 @@ def test_a_line_without_room_is_named(tmp_path, untranslated):
 def test_what_does_not_go_together_is_refused(split, options, message, untranslated):
     if "ctranslate2" in options:
         pytest.importorskip("ctranslate2")
-    assert message in untranslated(*options)
+    words = shlex.split(options)
+    assert message in untranslated(*(__file__ if word == "FILE" else word for word in words))
 
 
 def test_an_ensemble_with_another_vocabulary_is_refused(tmp_path, untranslated):

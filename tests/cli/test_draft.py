@@ -5,13 +5,12 @@ import shutil
 
 import pytest
 
-from keras_attention.cli.main import main
 from keras_attention.decoding import DraftHeads, LexicalDraft
 from keras_attention.decoding.drafts import load_draft
 
 pytestmark = pytest.mark.backends("torch")
 
-LINES = "The dog sleeps.\nThe cat sits on the mat.\n"
+LINES = ["The dog sleeps.", "The cat sits on the mat."]
 
 
 @pytest.fixture
@@ -21,23 +20,17 @@ def own(run, tmp_path):
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("The dog sleeps.\nA cat sits.\n")
     target.write_text("Der Hund schläft.\nEine Katze sitzt.\n")
-    return str(tmp_path / "own"), ["--source-file", str(source)], ["--target-file", str(target)]
+    return tmp_path / "own", ["--source-file", source], ["--target-file", target]
 
 
-def test_a_draft_changes_no_translation(own, typed, capsys):
+def test_a_draft_changes_no_translation(own, command):
     run, source, target = own
-
-    def translated(*options):
-        typed(LINES.encode())
-        main(["translate", run, "--beam-size", "1", "--engine", "numpy", *options])
-        return capsys.readouterr()
-
-    plain = translated().out
+    greedy = ["translate", run, "--beam-size", 1, "--engine", "numpy"]
+    plain = command(*greedy, typed=LINES).out
     for options, kind in (([*source, *target], LexicalDraft), ([*source, "--heads"], DraftHeads)):
-        main(["draft", run, *options])
-        assert f"draft: wrote '{run}/draft.npz'" in capsys.readouterr().err
-        assert isinstance(load_draft(f"{run}/draft.npz"), kind)
-        found = translated("--draft")
+        assert f"draft: wrote '{run}/draft.npz'" in command("draft", run, *options).err
+        assert isinstance(load_draft(run / "draft.npz"), kind)
+        found = command(*greedy, "--draft", typed=LINES)
         assert found.out == plain
         # Lines of a file, too, are drafted for.
         assert re.search(r"in [1-9]\d* passes.* of [1-9]\d* proposed tokens accepted", found.err)

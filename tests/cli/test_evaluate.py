@@ -12,39 +12,35 @@ from pathlib import Path
 import pytest
 
 from keras_attention.cli import evaluate
-from keras_attention.cli.main import main
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation import corpus_bleu, paired_bootstrap, report_text
 from keras_attention.recipes import compare
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json
-from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt
+from tests.helpers import contents
+from tests.interop.conftest import SOURCES, TARGETS
 
 pytestmark = pytest.mark.backends("torch")
 
 
-def command(run, *more, suffix=""):
-    files = [str(run / f"dev.{language}{suffix}") for language in ("en", "de")]
-    pair = ["--source-file", files[0], "--reference-file", files[1]]
-    main(["evaluate", str(run), *pair, "--samples", "5", *more])
+def pair(folder, name="dev", suffix=""):
+    """The options for two files."""
+    files = [folder / f"{name}.{language}{suffix}" for language in ("en", "de")]
+    return ["--source-file", files[0], "--reference-file", files[1]]
 
 
-def files_of(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_report_of_a_folder(run, tmp_path, capsys, monkeypatch):
+def test_report_of_a_folder(run, tmp_path, command, monkeypatch):
     def translator(model, tokenizer, **decoding):
         assert decoding == {"beam_size": 2, "length_penalty": 0.6}
         return lambda sources: [f"Ein {source}" for source in sources]  # a search takes its time
 
     monkeypatch.setattr(recipe, "Translator", translator)
     (run / "report.txt").write_text("of the training")
-    before = files_of(run)
-    output = ["--output", str(tmp_path / "new.json")]
-    command(run, "--gpu", "P100", "--devices", "8", "--name", "five", *output)
-    assert files_of(run) == before  # among them the report of the training
-    printed = capsys.readouterr().out
+    before = contents(run)
+    output = ["--output", tmp_path / "new.json", "--samples", 5]
+    trained = ["--gpu", "P100", "--devices", 8]
+    printed = command("evaluate", run, *pair(run), *trained, "--name", "five", *output).out
+    assert contents(run) == before  # among them the report of the training
     evaluation = read_json(tmp_path / "new.json")
     assert "translations" not in evaluation
     assert printed == report_text(evaluation, title=run.name)
@@ -64,18 +60,18 @@ def test_report_of_a_folder(run, tmp_path, capsys, monkeypatch):
     assert 0 < cost["flops_of_tokens"] < cost["flops"]
 
 
-def test_the_share_of_the_peak_is_of_the_runs_own_peak(run, tmp_path, monkeypatch):
+def test_the_share_of_the_peak_is_of_the_runs_own_peak(run, tmp_path, command, monkeypatch):
     report = read_json(run / "report.json")
     write_json(run / "report.json", {**report, "training": {"device_peak": 3e9}})
     monkeypatch.setattr(recipe, "Translator", lambda *_, **__: list)
     monkeypatch.setattr(recipe, "matmul_peak", pytest.fail)
-    command(run, "--output", str(tmp_path / "new.json"))
+    command("evaluate", run, *pair(run), "--output", tmp_path / "new.json", "--samples", 5)
     cost = read_json(tmp_path / "new.json")["training_cost"]
     assert cost["paper_flops"] == pytest.approx(60 * 3e9)
     assert cost["mfu"] == pytest.approx(cost["flops"] / 60 / 3e9)
 
 
-def test_settings_of_the_search_are_compared(run, capsys, monkeypatch, refused):
+def test_settings_of_the_search_are_compared(run, command, monkeypatch, refused):
     before = (run / "report.json").read_text()
     asked = []
 
@@ -87,23 +83,21 @@ def test_settings_of_the_search_are_compared(run, capsys, monkeypatch, refused):
         return lambda lines: [" ".join(references[line].split()[:last]) for line in lines]
 
     monkeypatch.setattr(compare, "Translator", translator)
-    command(
-        run, "--try-length-penalty", "0.5", "--try-length-penalty", "1.5", "--try-beam-size", "3"
-    )
+    tried = ["--try-length-penalty", 0.5, "--try-length-penalty", 1.5]
+    printed = command("evaluate", run, *pair(run), *tried, "--try-beam-size", 3).out
     assert asked == [(3, 0.5), (3, 1.5)]
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    rows = [line.split() for line in printed.splitlines()[1:]]
     assert [row[:2] for row in rows] == [["3", "0.5"], ["3", "1.5"]]
     assert float(rows[0][2]) < float(rows[1][2]) == 100.0
     assert "best;" not in rows[0] and "best;" in rows[1]
     for language in ("en", "de"):
         file = run / f"dev.{language}"
         (run / f"dev.{language}.gz").write_bytes(gzip.compress(file.read_bytes()))
-    command(run, "--try-length-penalty", "1.5", suffix=".gz")
+    packed = pair(run, suffix=".gz")
+    assert "100.0" in command("evaluate", run, *packed, *tried[2:]).out
     assert asked[2:] == [(2, 1.5)]  # the run's own beam
-    assert "100.0" in capsys.readouterr().out
     assert (run / "report.json").read_text() == before
-    both = ["--try-length-penalty", "1.5", "--try-precision", "float32"]
-    assert "not both" in refused("evaluate", run, *both)
+    assert "not both" in refused("evaluate", run, *tried, "--try-precision", "float32")
 
 
 @pytest.fixture
@@ -118,15 +112,12 @@ def two_runs(run, tmp_path):
     return tmp_path / "one", tmp_path / "other"
 
 
-def test_two_runs_are_compared_on_the_test_set_that_they_share(two_runs, tmp_path, capsys):
-    before = files_of(tmp_path)
+def test_two_runs_are_compared_on_the_test_set_that_they_share(two_runs, tmp_path, command):
+    before = contents(tmp_path)
     output = tmp_path / "compared.json"
-    main(["evaluate", *map(str, two_runs), "--samples", "50", "--output", str(output)])
-    printed = capsys.readouterr().out
+    printed = command("evaluate", *two_runs, "--samples", 50, "--output", output).out
     report = read_json(output)
-    assert {
-        path: content for path, content in files_of(tmp_path).items() if path != output
-    } == before
+    assert contents(tmp_path) == before | {output.name: output.read_bytes()}
     lines = {
         run.name: (run / "translations.txt").read_text("utf-8").splitlines() for run in two_runs
     }
@@ -142,7 +133,7 @@ def test_two_runs_are_compared_on_the_test_set_that_they_share(two_runs, tmp_pat
     assert "Averaging" not in printed and "Training cost" not in printed
 
 
-def test_two_runs_translate_the_same_file(two_runs, run, capsys, monkeypatch):
+def test_two_runs_translate_the_same_file(two_runs, run, command, monkeypatch):
     asked = []
 
     def of_run(folder, **options):
@@ -152,9 +143,7 @@ def test_two_runs_translate_the_same_file(two_runs, run, capsys, monkeypatch):
         return lambda sources: [f"{words} {source}" for source in sources]
 
     monkeypatch.setattr(Translator, "from_run", of_run)
-    files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
-    main(["evaluate", *map(str, two_runs), *files, "--samples", "5"])
-    printed = capsys.readouterr().out
+    printed = command("evaluate", *two_runs, *pair(run), "--samples", 5).out
     assert asked == ["one", "other"] and "dev.en, 5 sentences" in printed
     assert "one: beam_size 2 length_penalty 0.6" in printed
 
@@ -192,15 +181,15 @@ def test_runs_that_cannot_be_compared(two_runs, refused, name, content, message)
     ],
 )
 def test_bad_use_of_runs(two_runs, refused, options, message):
-    before = files_of(two_runs[0])
+    before = contents(two_runs[0])
     places = {run.name: str(run) for run in two_runs}
     assert message in refused("evaluate", *(option.format(**places) for option in options))
-    assert files_of(two_runs[0]) == before
+    assert contents(two_runs[0]) == before
 
 
 def test_a_run_and_a_preset_of_the_same_languages_are_compared(run):
-    files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
-    options = evaluate._parser("evaluate").parse_args([str(run), "demo_en_de", *files])
+    words = [str(run), "demo_en_de", *map(str, pair(run))]
+    options = evaluate._parser("evaluate").parse_args(words)
     options.tries = False
     evaluate._check_models(options)
     assert options.target_language == "de"
@@ -219,46 +208,33 @@ assert "keras" not in sys.modules
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, run, refused):
-    files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
-    assert "holds no model that is known" in refused("evaluate", tmp_path, *files)
+    assert "holds no model that is known" in refused("evaluate", tmp_path, *pair(run))
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def foreign(tmp_path):
-    """Models of MarianMT, of other vocabularies on each side, and of one vocabulary."""
-    pytest.importorskip("transformers", reason="not installed: pip install transformers")
-    spm = sentence_pieces(SOURCES, 40), sentence_pieces(TARGETS, 44)
-    for name, separate in (("separate", True), ("shared", False)):
-        write_marian_mt(tmp_path / name, spm, separate)
-    for name, lines in (("new.en", SOURCES), ("new.de", TARGETS)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return tmp_path
-
-
-def test_models_of_other_programs(foreign, run, capsys):
-    files = ["--source-file", str(foreign / "new.en"), "--reference-file", str(foreign / "new.de")]
+def test_models_of_other_programs(foreign, run, tmp_path, command):
+    files = pair(foreign, "new")
     models = {name: str(foreign / name) for name in ("separate", "shared")} | {"own": str(run)}
     scores = {}
     for name, model in models.items():
         load = Translator.from_run if name == "own" else Translator.from_preset
         translations = load(model)(SOURCES)
         scores[name] = corpus_bleu(translations, TARGETS).score
-    output = foreign / "one.json"
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
     language = ["--target-language", "de"]
-    main(["evaluate", models["separate"], *files, *language, "--output", str(output)])
-    report = read_json(output)
+    printed = command("evaluate", models["separate"], *files, *language, "--output", one).out
+    report = read_json(one)
     [system] = report["systems"].values()
     assert system["scores"]["bleu"]["score"] == pytest.approx(scores["separate"])
-    assert report["significance"] == [] and "nothing was compared" in capsys.readouterr().out
-    both = ["evaluate", models["shared"], models["own"], *files, "--samples", "5"]
-    main([*both, "--output", str(foreign / "two.json")])  # The run knows the language.
-    systems = read_json(foreign / "two.json")["systems"]
+    assert report["significance"] == [] and "nothing was compared" in printed
+    both = [models["shared"], models["own"], *files, "--samples", 5]  # The run knows the language.
+    printed = command("evaluate", *both, "--output", two).out
+    systems = read_json(two)["systems"]
     found = {name: one["scores"]["bleu"]["score"] for name, one in systems.items()}
     assert found == pytest.approx({"shared": scores["shared"], run.name: scores["own"]})
-    assert "shared: beam_size 3 length_penalty 0.6" in capsys.readouterr().out
-    main(["evaluate", models["separate"], *files, "--try-beam-size", "3"])
-    assert f" {scores['separate']:.2f} " in capsys.readouterr().out
+    assert "shared: beam_size 3 length_penalty 0.6" in printed
+    printed = command("evaluate", models["separate"], *files, "--try-beam-size", 3).out
+    assert f" {scores['separate']:.2f} " in printed
 
 
 @pytest.mark.parametrize(
@@ -272,10 +248,10 @@ def test_models_of_other_programs(foreign, run, capsys):
     ],
 )
 def test_bad_use_of_models_of_other_programs(foreign, run, refused, options, message):
-    model = str(foreign / "shared")
-    files = ["--source-file", str(foreign / "new.en"), "--reference-file", str(foreign / "new.de")]
-    given = [word for option in options for word in (files if option == "{files}" else [option])]
-    told = refused("evaluate", model, *(word.format(run=run) for word in given))
+    model = foreign / "shared"
+    given = {"{files}": pair(foreign, "new"), "{run}": [run]}
+    words = [word for option in options for word in given.get(option, [option])]
+    told = refused("evaluate", model, *words)
     assert message.format(model=model) in told
 
 

@@ -16,17 +16,7 @@ from keras_attention.cli.quiet import _held_back, _keep_compiled
 from keras_attention.utils.backend import check_backend
 
 ROOT = Path(__file__).resolve().parents[2]
-NOTES = (
-    "oneDNN",
-    "absl",
-    "XLA",
-    "cuda",
-    "cuInit",
-    "cpu_feature_guard",
-    "WARNING",
-    "TF_ENABLE",
-    "I0000",
-)
+NOTES = "oneDNN absl XLA cuda cuInit cpu_feature_guard WARNING TF_ENABLE I0000".split()
 
 
 @pytest.mark.backends("tensorflow")

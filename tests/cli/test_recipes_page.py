@@ -1,6 +1,7 @@
 """The commands and the code of docs/recipes.md, one after the other, with few updates and a small student."""
 
 import contextlib
+import io
 import re
 import shlex
 import subprocess
@@ -66,21 +67,19 @@ def follow(section, skipped=()):
                 Path(output).write_bytes(found.stdout)
                 continue
             assert program == "keras-attention"
-            folder = (
-                Path(words[words.index("--output-dir") + 1]) if "--output-dir" in words else None
-            )
-            if folder is not None and folder.exists():
+            named = words[words.index("--output-dir") + 1 :] if "--output-dir" in words else []
+            if named and Path(named[0]).exists():
                 train._parser(None, "train", {}, {}).parse_args(words[1:])
                 continue
             if words[0] in ("train", "distill"):
                 words += SMALL
             if words[0] == "train":
                 words += ["--vocabulary-size", "320"]
-            with contextlib.ExitStack() as stack:
-                if output:
-                    file = stack.enter_context(open(output, "w", encoding="utf-8"))
-                    stack.enter_context(contextlib.redirect_stdout(file))
+            shown = io.StringIO()
+            with contextlib.redirect_stdout(shown):
                 main(words)
+            if output:
+                Path(output).write_text(shown.getvalue(), "utf-8")
 
 
 def test_a_student(place, monkeypatch):

@@ -32,19 +32,17 @@ def arguments_of(line):
     return words[: words.index(program)], words[words.index(program) + 1 :]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        line
-        for line in COMMANDS
-        if " train " in line and not re.search(" --(plan|prepare-only) ", line)
-    ],
-)
+TRAINING = [
+    line
+    for line in COMMANDS
+    if " train " in line and not re.search(" --(plan|prepare-only) ", line)
+]
+
+
+@pytest.mark.parametrize("line", TRAINING)
 def test_commands_that_train(line, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for name, (english, german) in {"train": write_files(tmp_path, "x", 0, 9)}.items():
-        english.rename(f"{name}.en")
-        german.rename(f"{name}.de")
+    write_files(tmp_path, "train", 0, 9)
     asked = []
 
     def record(corpus, config, output_dir, finish=False):
@@ -57,9 +55,8 @@ def test_commands_that_train(line, monkeypatch, tmp_path):
     ((config, output_dir),) = asked
     strategies = {"torchrun": "data_parallel", "KERAS_BACKEND=jax": "data_parallel"}
     strategies |= {"KERAS_BACKEND=tensorflow": "mirrored"}
-    assert config.strategy == next(
-        (strategies[word] for word in before if word in strategies), None
-    )
+    wanted = [strategies[word] for word in before if word in strategies]
+    assert config.strategy == (wanted[0] if wanted else None)
     assert config.row_multiple == 24 and output_dir == Path("runs/de-en")
     if "torchrun" in before:
         pytest.importorskip("torch")
@@ -69,16 +66,11 @@ def test_commands_that_train(line, monkeypatch, tmp_path):
         assert starter.module and starter.max_restarts == 3
 
 
-@pytest.mark.parametrize(
-    "line, expected",
-    [
-        *zip(
-            [line for line in COMMANDS if " translate " in line],
-            [{}, {"ray": "auto"}, {"share": (17, 400)}],
-            strict=True,
-        )
-    ],
-)
+TRANSLATING = [line for line in COMMANDS if " translate " in line]
+ASKED = [{}, {"ray": "auto"}, {"share": (17, 400)}]
+
+
+@pytest.mark.parametrize("line, expected", list(zip(TRANSLATING, ASKED, strict=True)))
 def test_commands_that_translate(line, expected, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus").mkdir()
@@ -88,9 +80,12 @@ def test_commands_that_translate(line, expected, monkeypatch, tmp_path):
     for name in ("b.gz", "a.gz"):
         (tmp_path / "corpus" / name).write_bytes(b"")
     asked = []
-    monkeypatch.setattr(
-        bulk, "translate_corpus", lambda *given, **more: asked.append((given, more)) or []
-    )
+
+    def record(*given, **more):
+        asked.append((given, more))
+        return []
+
+    monkeypatch.setattr(bulk, "translate_corpus", record)
     main(arguments_of(line)[1])
     ((given, more),) = asked
     assert given == ("runs/de-en", ["corpus/a.gz", "corpus/b.gz"], "translated")

@@ -15,7 +15,7 @@ import keras
 import pytest
 
 from keras_attention.cli.main import main
-from tests.cli.test_scale import COMMANDS, arguments_of
+from tests.cli.test_scale import TRAINING, arguments_of
 from tests.recipes.process_jobs import ROOT, compiler_flags, started
 from tests.recipes.small_runs import write_files
 
@@ -25,10 +25,8 @@ BACKEND = keras.backend.backend()
 LONG = "KERAS_ATTENTION_LONG_PROCESSES" in os.environ
 LINES = [
     line
-    for line in COMMANDS
-    if " train " in line
-    and not re.search(" --(plan|prepare-only) ", line)
-    and re.findall(r"KERAS_BACKEND=(\w+)", line) == [BACKEND]
+    for line in TRAINING
+    if re.findall(r"KERAS_BACKEND=(\w+)", line) == [BACKEND]
     # Those that start one process, or begin by `srun` or without a rendezvous, are the same from there on;
     # ../recipes and ../training train so, and test_scale.py has what each asks for.
     and (LONG or "--rdzv-backend" in line or "KERAS_DISTRIBUTION" in line)
@@ -43,8 +41,7 @@ SMALL = shlex.split(
 @pytest.fixture
 def text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, file in zip(("train.en", "train.de"), write_files(tmp_path, "x", 0, 60), strict=True):
-        file.rename(name)
+    write_files(tmp_path, "train", 0, 60)
     return tmp_path
 
 
@@ -58,18 +55,9 @@ def check_run(folder, outputs):
 
 def slurm(index, count, port):
     """What `srun` tells a process."""
-    facts = {
-        "SLURM_JOB_ID": port,
-        "SLURM_NTASKS": count,
-        "SLURM_PROCID": index,
-        "SLURM_LOCALID": index,
-    }
-    where = {
-        "SLURM_STEP_NODELIST": "localhost",
-        "SLURM_STEP_NUM_NODES": "1",
-        "JAX_PLATFORMS": "cpu",
-    }
-    return {**where, **{name: str(number) for name, number in facts.items()}}
+    facts = {"JOB_ID": port, "NTASKS": count, "PROCID": index, "LOCALID": index}
+    facts |= {"STEP_NODELIST": "localhost", "STEP_NUM_NODES": 1}
+    return {"JAX_PLATFORMS": "cpu"} | {f"SLURM_{name}": str(fact) for name, fact in facts.items()}
 
 
 def keras_variables(line):
@@ -120,12 +108,9 @@ with distribution_scope("data_parallel") as devices:
 
 def open_mpi(index, count, port):
     """What `mpirun` tells a process."""
-    facts = {"SIZE": count, "RANK": index, "LOCAL_RANK": index}
-    where = {
-        "OMPI_MCA_orte_hnp_uri": f"{port * 4096}.0;tcp://127.0.0.1:{port}",
-        "JAX_PLATFORMS": "cpu",
-    }
-    return {**where, **{f"OMPI_COMM_WORLD_{name}": str(number) for name, number in facts.items()}}
+    facts = {"COMM_WORLD_SIZE": count, "COMM_WORLD_RANK": index, "COMM_WORLD_LOCAL_RANK": index}
+    facts["MCA_orte_hnp_uri"] = f"{port * 4096}.0;tcp://127.0.0.1:{port}"
+    return {"JAX_PLATFORMS": "cpu"} | {f"OMPI_{name}": str(fact) for name, fact in facts.items()}
 
 
 @pytest.mark.backends("jax")

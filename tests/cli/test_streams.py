@@ -17,7 +17,6 @@ from keras_attention.cli.streams import chunks_as_they_come, typed_text
 from keras_attention.recipes.saving import save_model
 from keras_attention.utils import progress
 from keras_attention.utils.run_folder import RunFolder
-from tests.recipes.small_runs import untrained_run
 
 pytestmark = pytest.mark.backends("torch")
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,21 +26,23 @@ COMMAND = [sys.executable, "-m", "keras_attention_light"]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(run):
     """A run that translates without Keras."""
-    folder = untrained_run(tmp_path_factory.mktemp("run"))
-    model = keras.saving.load_model(folder / "model.keras", compile=False)
-    save_model(model, RunFolder(folder))
-    return folder
+    model = keras.saving.load_model(run / "model.keras", compile=False)
+    save_model(model, RunFolder(run))
+    return run
+
+
+PLACE = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
 
 
 def started(words, environment=(), **options):
-    places = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT), **dict(environment)}}
-    return subprocess.run(words, **places, **options, capture_output=True, timeout=500)
+    place = {**PLACE, "env": {**PLACE["env"], **dict(environment)}}
+    return subprocess.run(words, **place, **options, capture_output=True, timeout=500)
 
 
 def in_shell(words, redirected):
-    return ["bash", "-c", f"{shlex.join(map(str, words))} {redirected}"]
+    return started(["bash", "-c", f"{shlex.join(map(str, words))} {redirected}"])
 
 
 @pytest.fixture(scope="module")
@@ -53,25 +54,25 @@ def expected(run):
     return rows
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "1>&- 2>&-", "<&- 1>&- 2>&-"])
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 1>&- 2>&-"])
 def test_closed_streams_get_nothing_and_give_nothing(run, expected, tmp_path, closed):
     """The files that are opened next would get the free numbers, and messages meant for number 2."""
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("\n".join(LINES), "utf-8")
     words = [*COMMAND, "translate", run, "--json", "--input", source]
-    done = started(in_shell([*words, "--output", target], closed))
+    done = in_shell([*words, "--output", target], closed)
     assert done.returncode == 0
     assert target.read_text("utf-8").splitlines() == expected
     assert done.stdout + done.stderr == b""
-    done = started(in_shell(words, closed))
+    done = in_shell(words, closed)
     assert done.returncode == 0
     assert done.stdout.decode().splitlines() == ([] if "1>" in closed else expected)
-    done = started(in_shell([*COMMAND, "translate", run, "--engine", "marian"], closed))
+    done = in_shell([*COMMAND, "translate", run, "--engine", "marian"], closed)
     assert (done.returncode, done.stdout) == (2, b"")
 
 
 def test_a_closed_input_is_an_empty_one(run):
-    done = started(in_shell([*COMMAND, "translate", run], "<&-"))
+    done = in_shell([*COMMAND, "translate", run], "<&-")
     assert (done.returncode, done.stdout) == (0, b""), done.stderr
 
 
@@ -123,12 +124,9 @@ def test_a_result_that_the_console_cannot_show_is_not_lost(monkeypatch):
 
 def test_who_waits_is_answered(run, expected):
     """The second line has begun when the first is answered; all others come at once."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    child = subprocess.Popen(
-        [*COMMAND, "translate", run, "--json"],
-        cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, bufsize=0,
-    )  # fmt: skip
+    words = [*COMMAND, "translate", run, "--json"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    child = subprocess.Popen(words, **PLACE, **pipes, bufsize=0)
     try:
         first, rest = LINES[0].encode(), "\n".join(LINES[1:]).encode()
         child.stdin.write(first + b"\n" + first[:5])

@@ -1,10 +1,16 @@
-"""A server within this process, on a real socket, and a translator that is quick and can be held up."""
+"""Servers on real sockets, here and in other processes; a translator that is quick and can be held up."""
 
 import contextlib
 import http.client
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 from keras_attention.decoding.requests import WrongText
 from keras_attention.decoding.translation import Translation
@@ -68,6 +74,32 @@ def running(service, origins=(), hosts=None):
         server.should_exit = True
         thread.join()
         service.close()
+
+
+class Server:
+    """A program of Python that serves; `port` and `page` are where."""
+
+    def __init__(self, log, *words):
+        self.log = log
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, *words], stdout=output, stderr=output, env=environment
+            )
+        ready = None
+        deadline = time.monotonic() + 10 * WAIT  # compiles, if the tests before have not
+        while not ready:
+            assert self.process.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+            ready = re.search(rf"ready on http://{HOST}:(\d+)(/\S*)?\n", log.read_text())
+        self.port, self.page = int(ready[1]), ready[2]
+
+    def end(self, number=signal.SIGTERM):
+        """Its exit code, after a signal; no answer wrote an error."""
+        self.process.send_signal(number)
+        code = self.process.wait(WAIT)
+        assert "Traceback" not in self.log.read_text()
+        return code
 
 
 def wait_until(is_so):

@@ -77,10 +77,8 @@ def test_attention_is_that_of_the_keras_model(port, model, translator):
 
 def test_heads_off_are_the_paper_in_numpy_without_them(port, model, translator):
     """Translation, scores, probabilities; and the next request has all heads again."""
-    text, off = (
-        "The dog sleeps.",
-        [("cross", 0, 2), ("encoder", 1, 0), ("decoder", 1, 3), ("cross", 0, 0)],
-    )
+    text = "The dog sleeps."
+    off = [("cross", 0, 2), ("encoder", 1, 0), ("decoder", 1, 3), ("cross", 0, 0)]
     given = " ".join(f"{kind}.{layer + 1}.{head + 1}" for kind, layer, head in off)
     content, entry = attempt(port, text, heads_off=given, alternatives=1)
     without = Translator(without_heads(translator.model, off), translator.tokenizer, engine="numpy")
@@ -91,34 +89,31 @@ def test_heads_off_are_the_paper_in_numpy_without_them(port, model, translator):
     assert content["whole"]["score"] == pytest.approx(whole.score, abs=1e-4)
 
     get = named_weights(model)
-    source, read, output = ids_of(translator, text, best)
-    (logits,) = oracle.transformer(source, read, oracle.heads_taken_out(get, off), 2)
-    told = [
-        -oracle.smoothed_nll(row, token, 0.0) for row, token in zip(logits, output, strict=True)
-    ]
-    penalty = ((5 + len(output)) / 6) ** translator.length_penalty
-    assert content["scores"][0] == pytest.approx(sum(told) / penalty, abs=1e-3)
-    found = [one["p"] for one in entry.header["predictions"]]
-    np.testing.assert_allclose(found, np.exp(told), atol=1e-4)
 
+    def check(entry, translation, get):
+        """Compares the probabilities of tokens; returns the score that they give."""
+        source, read, output = ids_of(translator, text, translation)
+        (logits,) = oracle.transformer(source, read, get, 2)
+        told = [
+            -oracle.smoothed_nll(row, token, 0.0) for row, token in zip(logits, output, strict=True)
+        ]
+        found = [one["p"] for one in entry.header["predictions"]]
+        np.testing.assert_allclose(found, np.exp(told), atol=1e-4)
+        return sum(told) / ((5 + len(output)) / 6) ** translator.length_penalty
+
+    score = check(entry, best, oracle.heads_taken_out(get, off))
+    assert content["scores"][0] == pytest.approx(score, abs=1e-3)
     content, entry = attempt(port, text)
-    source, read, output = ids_of(translator, text, whole)
-    (logits,) = oracle.transformer(source, read, get, 2)
-    told = [
-        -oracle.smoothed_nll(row, token, 0.0) for row, token in zip(logits, output, strict=True)
-    ]
+    check(entry, whole, get)
     assert content["scores"][0] == pytest.approx(whole.score, abs=1e-4)
-    found = [one["p"] for one in entry.header["predictions"]]
-    np.testing.assert_allclose(found, np.exp(told), atol=1e-4)
 
 
 def test_a_prefix_is_kept_also_without_heads(port, translator):
     for more in ({}, {"heads_off": "cross.2.1"}):
         content, entry = attempt(port, "The dog sleeps.", prefix="Eine Katze", **more)
         assert content["translatedText"].startswith("Eine Katze ")
-        assert "".join(one["text"] for one in entry.header["tokens"]["decoder_output"]).startswith(
-            "▁Eine▁Katze"
-        )
+        shown = "".join(one["text"] for one in entry.header["tokens"]["decoder_output"])
+        assert shown.startswith("▁Eine▁Katze")
     (best,) = translator.translate("The dog sleeps.", prefixes="Eine Katze")
     assert content["whole"]["translatedText"] == best.text
 

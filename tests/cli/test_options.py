@@ -1,0 +1,73 @@
+"""Settings in files: of which types they are, and that they are those of the model."""
+
+import inspect
+import tomllib
+import types
+import typing
+from pathlib import Path
+
+import pytest
+
+from keras_attention import PRESETS, Transformer
+from keras_attention.cli.options import read_toml
+from keras_attention.cli.train import SETTINGS
+from keras_attention.recipes.config import ModelArguments
+
+pytestmark = pytest.mark.backends("torch")
+
+# What a TOML file may hold, and the types of settings that it is right for.
+TOML = {
+    "3": (int, float),
+    "2.5": (float,),
+    "true": (bool,),
+    "'some text'": (str, Path),
+    "''": (),
+    "[1]": (),
+    "[6, 2]": (tuple[int, int],),
+    "[6, 2.5]": (),
+    "['a', 'b']": (tuple[Path, Path], tuple[str, ...]),
+    "['a', 1]": (),
+    "['a', 'b', 'c']": (tuple[str, ...],),
+    "{a = 1}": (),
+    "2020-01-01": (),
+}
+
+
+def settings():
+    """A setting of each type."""
+    found = {}
+    for cls in (*SETTINGS, ModelArguments):
+        outer = "model_arguments = {%s}" if cls is ModelArguments else "%s"
+        for name, kind in typing.get_type_hints(cls).items():
+            found.setdefault((outer, str(kind)), (outer, name, kind))
+    return found.values()
+
+
+def test_a_setting_of_another_type_is_refused(tmp_path):
+    file = tmp_path / "run.toml"
+    for outer, name, kind in settings():
+        is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+        parts = typing.get_args(kind) if is_union else (kind,)
+        kinds = {typing.get_origin(part) or part for part in parts} - {typing.Literal, tuple}
+        kinds |= {part for part in parts if typing.get_origin(part) is tuple}
+        for text, right_for in TOML.items():
+            file.write_text(outer % f"{name} = {text}")
+            if {*right_for} & {*kinds}:
+                read_toml(file, *SETTINGS)
+                continue
+            received = tomllib.loads(f"x = {text}")["x"]
+            with pytest.raises(ValueError, match=f"run.toml'.*({name} must|unknown)") as error:
+                read_toml(file, *SETTINGS)
+                pytest.fail(f"{name} = {text} was accepted")
+            told = str(error.value)
+            assert f"Received: {name} = {received!r}" in told or "unknown" in told
+
+
+def test_model_arguments_are_those_of_the_model():
+    """But for the settings of a run of their own."""
+    ours = typing.get_type_hints(ModelArguments).keys()
+    own = {"vocabulary_size", "target_vocabulary_size", "recompute", "seed", "pad_token_id"}
+    own |= {"end_token_id", "start_token_id", "suppressed_token_ids"}
+    assert ours | own | {"self", "kwargs"} == {*inspect.signature(Transformer.__init__).parameters}
+    assert not ours & own
+    assert ours >= {name for preset in PRESETS.values() for name in preset}
