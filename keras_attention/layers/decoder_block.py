@@ -276,7 +276,6 @@ class TransformerDecoderBlock(TransformerBlock):
         self,
         decoder_sequence: Any,
         encoder_sequence: Any = None,
-        *masks: Any,
         return_attention_scores: bool = False,
         memory: State | None = None,
         cache: State | None = None,

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,8 +77,12 @@ class Door:
                 raise ValueError(f"`{name}` must not be empty. Received: shape {shape}")
             if axes[0].isalpha() and not states:
                 sizes = {**dict(zip(axes, shape, strict=False)), **sizes}
-        converted = [given.pop(name) for name in positional]
-        return super().__call__(*converted, *args[len(converted) :], **given)  # type: ignore[misc]
+        # The rest goes by name: Keras adds the masks that tensors carry by name, beside those by position.
+        names = itertools.takewhile(
+            lambda name: "mask" not in name and name not in SWITCHES, positional
+        )
+        converted = [given.pop(name) for name in names]
+        return super().__call__(*converted, *args[len(positional) :], **given)  # type: ignore[misc]
 
 
 @functools.cache

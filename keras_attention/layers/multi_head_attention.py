@@ -370,7 +370,6 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         query: Any,
         value: Any = None,
         key: Any = None,
-        *masks: Any,
         return_attention_scores: bool = False,
         cache: State | None = None,
         **_: Any,

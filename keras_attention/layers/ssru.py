@@ -106,7 +106,7 @@ class SSRU(Configured, Door, keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: Any, state_shape: Any = None) -> Any:
         return inputs_shape if state_shape is None else (inputs_shape, state_shape)
 
-    def compute_output_spec(self, inputs: Any, state: Any = None, *masks: Any, **_: Any) -> Any:
+    def compute_output_spec(self, inputs: Any, state: Any = None, **_: Any) -> Any:
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if state is None:
             return outputs

@@ -197,7 +197,7 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         self,
         decoder_token_ids: Any,
         encoder_sequence: Any,
-        *masks: Any,
+        encoder_padding_mask: Any = None,
         return_cross_attention_scores: bool = False,
         **_: Any,
     ) -> Any:

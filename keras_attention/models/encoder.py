@@ -148,7 +148,7 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
         return input_shape
 
     def compute_output_spec(
-        self, inputs: Any, *masks: Any, return_attention_scores: bool = False, **_: Any
+        self, inputs: Any, return_attention_scores: bool = False, **_: Any
     ) -> Any:
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:

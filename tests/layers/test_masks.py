@@ -126,3 +126,16 @@ def test_a_mask_by_position_in_a_functional_model(layer, name, between):
     got = ops.convert_to_numpy(model([x, seen]))
     np.testing.assert_allclose(got, ops.convert_to_numpy(expected), atol=1e-6)
     assert np.abs(got - ops.convert_to_numpy(layer(x, *between))).max() > 1e-3
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize(
+    ("layer", "tensors", "others"),
+    [(MultiHeadAttention(2, 3), 3, 4), (TransformerEncoderBlock(2, 5), 1, 3)],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_switch_by_position_behind_the_masks_of_a_functional_model(layer, tensors, others):
+    inputs = keras.Input((T, 4))
+    outputs, scores = layer(*[inputs] * tensors, *[None] * others, True)
+    assert (outputs.shape, scores.shape) == ((None, T, 4), (None, 2, T, T))
+    assert len(layer(*[np.ones((1, T, 4))] * tensors, *[None] * others, True)) == 2
