@@ -445,12 +445,7 @@ def _freeze(old: _Beams, new: _Beams) -> _Beams:
         done = ops.reshape(old.done, (-1,) + (1,) * (len(before.shape) - 1))
         return ops.where(done, before, after)
 
-    return new._replace(
-        alive_sequences=choose(old.alive_sequences, new.alive_sequences),
-        alive_scores=choose(old.alive_scores, new.alive_scores),
-        finished_sequences=choose(old.finished_sequences, new.finished_sequences),
-        finished_scores=choose(old.finished_scores, new.finished_scores),
-    )
+    return new._replace(**{name: choose(getattr(old, name), getattr(new, name)) for name in FOUND})
 
 
 def _append(sequences, tokens, index):
