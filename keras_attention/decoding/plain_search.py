@@ -277,7 +277,7 @@ def find_hypotheses(
             logits = rescored(constraint, logits, state, beams.index)
         drawn = None if uniforms is None else ops.take(uniforms, beams.index, axis=1)
         scores, tokens, parents = grow_topk(logits, beams.alive_scores, rules, allowed, drawn)
-        sequences = _append(_select(beams.alive_sequences, parents), tokens, beams.index)
+        sequences = append(_select(beams.alive_sequences, parents), tokens, beams.index)
         is_end = ops.equal(tokens, end_token_id)
         alive_scores, kept = grow_alive(scores, is_end, beam_size)
         finished_sequences, finished_scores = grow_finished(
@@ -448,8 +448,8 @@ def _freeze(old: _Beams, new: _Beams) -> _Beams:
     return new._replace(**{name: choose(getattr(old, name), getattr(new, name)) for name in FOUND})
 
 
-def _append(sequences, tokens, index):
-    """`sequences` (B, C, L) with `tokens` (B, C) at position `index`."""
+def append(sequences, tokens, index):
+    """Return `sequences` (B, C, L) with `tokens` (B, C) at position `index`."""
     here = ops.equal(ops.arange(sequences.shape[-1], dtype="int32"), index)
     return ops.where(here, tokens[:, :, None], sequences)
 
