@@ -86,6 +86,7 @@ class ModelSearch:
         if not isinstance(model, TransformerSpec):
             note_process()
         self._model = model
+        self._models = model.models if isinstance(model, Ensemble) else (model,)
         self._max_extra_length = max_extra_length
         self._rules = SearchRules(
             beam_size,
@@ -126,12 +127,10 @@ class ModelSearch:
         return self._selectors[needs]
 
     def _select(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
-        model, (precision, engine) = self._model, self._asked
-        models = model.models if isinstance(model, Ensemble) else (model,)
-        is_spec = any(isinstance(one, TransformerSpec) for one in models)
+        precision, engine = self._asked
         try:
             found: list[Any] = []
-            for one in models:
+            for one in self._models:
                 if isinstance(one, OnnxModel):
                     found.append(OnnxSelector(one, precision, engine))
                     continue
@@ -144,7 +143,7 @@ class ModelSearch:
             return EnsembleSelector(found) if len(found) > 1 else found[0], ""
         except SpecError as error:
             reason = str(error)
-        if is_spec:
+        if any(isinstance(one, TransformerSpec) for one in self._models):
             raise SpecError(
                 f"engine={engine!r} cannot decode a spec, which is no Keras model: {reason} "
                 "`Translator.from_run`, or `Transformer.from_preset`, makes a Keras model of it."
@@ -180,9 +179,7 @@ class ModelSearch:
     def check_weights(self) -> None:
         """Raise a `NonFiniteModel` that names the first weight that is infinite or NaN, if one is."""
         if self._selector(self._needs)[0] is None:  # Engines look when they read the weights.
-            model = self._model
-            # Models of an ensemble may have equal paths.
-            for one in model.models if isinstance(model, Ensemble) else (model,):
+            for one in self._models:  # Those of an ensemble may have equal paths.
                 check_finite({weight.path: weight for weight in one.weights})
 
     def choice(self, batch_size: int) -> EngineChoice:
