@@ -20,13 +20,7 @@ from keras_attention.ops.dispatch import backend_choice
 
 
 class CompiledSearch:
-    """Searches batches of source ids by `beam_search`.
-
-    Args:
-        model: The model, as `Translator` takes it.
-        rules: What is the same for all batches.
-        constraint: All that is asked of the translations, or None.
-    """
+    """Searches batches of source ids by `beam_search`, with the model as `Translator` takes it."""
 
     def __init__(self, model: Any, rules: SearchRules, constraint: SearchConstraint | None = None):
         self._model = model
@@ -45,15 +39,7 @@ class CompiledSearch:
         return is_compiled and (shape, stop) not in self._compiled
 
     def __call__(self, batch: RequestBatch, stop: str) -> BeamSearchResult:
-        """Search one batch.
-
-        Args:
-            batch: The batch.
-            stop: When a sentence is done; see `beam_search`.
-
-        Returns:
-            A `BeamSearchResult` of NumPy arrays.
-        """
+        """Search one batch; the result has NumPy arrays."""
         self._compiled.add((batch.token_ids.shape, stop))
         state = {}
         if self._constraint is not None:

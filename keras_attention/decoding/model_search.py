@@ -54,12 +54,7 @@ class ModelSearch:
 
     Args:
         model: The model, or its spec, as `Translator` takes it; or an `Ensemble`.
-        beam_size: Number of beams W.
-        length_penalty: The paper's alpha.
-        max_extra_length: Largest number of tokens that a translation may have more than its source.
-        precision: Precision of the engine; None for the model's.
-        engine: `"auto"`, `"plain"`, or the name of an engine.
-        constraint: A `TextConstraint` on the translations, or None.
+        beam_size, length_penalty, max_extra_length, precision, engine, constraint: As of `Translator`.
         sampling: How translations are drawn, for a beam of 1; None to search the likeliest.
         rules: Which tokens may follow in all translations; None for all.
         drafting: How tokens are proposed, for a beam of 1; None for not at all.

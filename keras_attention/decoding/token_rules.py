@@ -108,11 +108,7 @@ def _shifted(tokens: Any, number: int) -> Any:
 
 
 class AllOf:
-    """Several constraints at once: allowed is what all of them allow. Its state is a tuple of theirs.
-
-    Args:
-        constraints: The constraints.
-    """
+    """Several constraints at once: allowed is what all of them allow. Its state is a tuple of theirs."""
 
     def __init__(self, constraints: Sequence[Constraint]):
         self.constraints = tuple(constraints)
