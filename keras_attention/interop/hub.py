@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -79,11 +80,9 @@ def _from_hugging_face(handle: str, name: str) -> Path:
             return snapshot([*PATTERNS, OLD_WEIGHTS], offline=True)
         except Exception:  # It is not in the cache, either.
             pass
-        raise ConnectionError(
-            _by_hand(
-                handle, f"https://huggingface.co/{repository}/tree/{revision or 'main'}", error
-            )
-        ) from error
+        site = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+        address = f"{site}/{repository}/tree/{revision or 'main'}"
+        raise ConnectionError(_by_hand(handle, address, error)) from error
 
 
 def _from_kaggle(handle: str, name: str) -> Path:

@@ -65,14 +65,21 @@ def test_firefox_and_ctranslate2_are_whole(monkeypatch, tmp_path):
     assert names(tmp_path) == set(files[:2])
 
 
-def test_without_network(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("mirror", "site"),
+    [(None, "https://huggingface.co"), ("http://mirror:81/hub/", "http://mirror:81/hub")],
+)
+def test_without_network(monkeypatch, tmp_path, mirror, site):
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    if mirror is not None:
+        monkeypatch.setenv("HF_ENDPOINT", mirror)
     hub = fake(monkeypatch, tmp_path, NEEDED, online=False, cached=True)
     assert download("hf://owner/name") == tmp_path
     assert hub.calls == [("owner/name", None, False), ("owner/name", None, True)]
     fake(monkeypatch, tmp_path, NEEDED, online=False)
     with pytest.raises(
         ConnectionError,
-        match="no route to host.*huggingface.co/owner/name/tree/main by hand.*folder",
+        match=f"no route to host.* of {site}/owner/name/tree/main by hand.*folder",
     ):
         download("hf://owner/name")
 
