@@ -62,8 +62,9 @@ def same_weights(ours, theirs):
         np.testing.assert_array_equal(numpy(weight), numpy(theirs[path]), err_msg=path)
 
 
-# On PyTorch each: what is read differs by the option, not by the backend.
-COMING_BACK = {"rich": RICH, **(dict(enumerate(PAIRWISE)) if BACKEND == "torch" else {})}
+# On PyTorch each: what is read differs by the option, not by the backend. The first nine rows hold every
+# value of each option, and 426 of the 445 pairs.
+COMING_BACK = {"rich": RICH, **(dict(enumerate(PAIRWISE[:9])) if BACKEND == "torch" else {})}
 
 
 @pytest.mark.parametrize("options", COMING_BACK.values(), ids=map(str, COMING_BACK))
