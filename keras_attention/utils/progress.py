@@ -148,8 +148,7 @@ class Progress:
         if stream is None:  # a daemon's, or a program without a console
             return None
         on_terminal = stream.isatty()
-        columns, rows = shutil.get_terminal_size((0, 0))
-        has_size = columns > 0 and rows > 0
+        has_size = on_terminal and _has_size(stream)
         if self._total is None:
             shown = UNCOUNTED_FORMAT
         else:
@@ -167,9 +166,9 @@ class Progress:
             delay=SILENT_SECONDS,
             smoothing=0,  # The mean speed: the ticker's writes would distort a moving average.
             leave=self._total is not None,
-            dynamic_ncols=on_terminal and has_size,
-            # A terminal that does not tell its size is taken to be an ordinary one.
-            ncols=(columns or 80) if on_terminal and not has_size else None,
+            dynamic_ncols=has_size,
+            # A terminal that does not tell its size has that of the environment, or an ordinary one.
+            ncols=shutil.get_terminal_size().columns if on_terminal and not has_size else None,
             nrows=24 if on_terminal and not has_size else None,
         )
 
@@ -227,6 +226,15 @@ class _Bar(tqdm):
             if len(text) < columns:
                 return text
         return self.format_meter(**{**known, "bar_format": shown})
+
+
+def _has_size(terminal: TextIO) -> bool:
+    """Whether a terminal tells its own size, which is what tqdm asks for."""
+    try:
+        columns, rows = os.get_terminal_size(terminal.fileno())
+    except OSError:
+        return False
+    return columns > 0 and rows > 0
 
 
 class _Lines:

@@ -47,9 +47,8 @@ def test_a_terminal_that_does_not_tell_its_size(impatient, monkeypatch, columns,
     pty, fcntl, termios = (pytest.importorskip(name) for name in ("pty", "fcntl", "termios"))
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    monkeypatch.setattr(
-        progress.shutil, "get_terminal_size", lambda *_: os.terminal_size((columns, rows))
-    )
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
     with open(theirs, "w") as stream, Progress(2, "counting", "sheep", stream=stream) as shown:
         time.sleep(0.05)
         shown.add(1)
@@ -183,9 +182,10 @@ def test_the_outermost_work_may_end_first(impatient, monkeypatch):
     assert not errors
 
 
-@pytest.mark.parametrize("columns", [60, 100, 140])
-def test_a_line_on_a_terminal_keeps_the_units_of_its_numbers(impatient, monkeypatch, columns):
+@pytest.mark.parametrize(("columns", "rows"), [(60, ""), (60, "24"), (100, "24"), (140, "24")])
+def test_a_line_on_a_terminal_keeps_the_units_of_its_numbers(impatient, monkeypatch, columns, rows):
     monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", rows)  # as of a shell, and of pytest-xdist
     stream = Terminal()
     with Progress(1350, "training", "updates", stream=stream) as shown:
         shown.values("loss 2.314, perplexity 31.41, 12,413 tokens/s")
