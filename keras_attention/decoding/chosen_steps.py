@@ -17,12 +17,7 @@ from keras_attention.ops.compile import compile_without_weights
 
 
 class ChoicePrograms:
-    """What is computed at each step, compiled once for all searches.
-
-    Args:
-        rules: The rules of the search.
-        constraint: A `Constraint`, or None.
-    """
+    """What is computed at each step, compiled once for all searches."""
 
     def __init__(self, rules: SearchRules, constraint: Constraint | None = None):
         advances: Any = getattr(constraint, "advance", None)

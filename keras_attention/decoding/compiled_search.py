@@ -6,7 +6,6 @@ Shape letters: B sentences, S source length, W beams, L longest output.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -14,71 +13,43 @@ import numpy as np
 
 from keras_attention.decoding.hypotheses import BeamSearchResult, SearchRules, result
 from keras_attention.decoding.plain_search import Choice, find_hypotheses
-from keras_attention.decoding.requests import Request
+from keras_attention.decoding.requests import RequestBatch
 from keras_attention.decoding.token_rules import SearchConstraint
 from keras_attention.ops.compile import compile_for_inference
 from keras_attention.ops.dispatch import backend_choice
 
 
 class CompiledSearch:
-    """Searches batches of source ids by `beam_search`.
-
-    Args:
-        model: The model, as `Translator` takes it.
-        rules: What is the same for all batches.
-        constraint: All that is asked of the translations, or None.
-    """
+    """Searches batches of source ids by `beam_search`, with the model as `Translator` takes it."""
 
     def __init__(self, model: Any, rules: SearchRules, constraint: SearchConstraint | None = None):
         self._model = model
         self._rules = rules
         self._constraint = constraint
-        self._compiled: set[tuple[tuple[int, int], str]] = set()
+        self._compiled: set[tuple[tuple[int, ...], str]] = set()
         # Two programs: only who wants the n best must pay for the certainty of the others.
         self._programs = {
             stop: compile_for_inference(functools.partial(self._search, stop), model)
             for stop in ("best", "n_best")
         }
 
-    def needs_compiling(self, shape: tuple[int, int], stop: str) -> bool:
+    def needs_compiling(self, shape: tuple[int, ...], stop: str) -> bool:
         """Whether the next search of this shape compiles first."""
         is_compiled = backend_choice("A search", torch=False, default=True)
         return is_compiled and (shape, stop) not in self._compiled
 
-    def __call__(
-        self,
-        encoder_token_ids: np.ndarray,
-        max_lengths: np.ndarray,
-        max_length: int,
-        stop: str,
-        requests: Sequence[Request] = (),
-        uniforms: np.ndarray | None = None,
-    ) -> BeamSearchResult:
-        """Search one batch.
-
-        Args:
-            encoder_token_ids: int32 (B, S).
-            max_lengths: int32 (B,), the longest hypothesis allowed for each sentence.
-            max_length: L, the largest of them for any batch of this shape.
-            stop: When a sentence is done; see `beam_search`.
-            requests: What is asked for, for a constraint; there may be further rows.
-            uniforms: float32 (B, L), the random numbers for samples.
-
-        Returns:
-            A `BeamSearchResult` of NumPy arrays.
-        """
-        rows, length = encoder_token_ids.shape
-        self._compiled.add(((rows, length), stop))
+    def __call__(self, batch: RequestBatch, stop: str) -> BeamSearchResult:
+        """Search one batch; the result has NumPy arrays."""
+        self._compiled.add((batch.token_ids.shape, stop))
         state = {}
         if self._constraint is not None:
-            limits: Any = np.minimum(max_lengths, max_length)
-            state = self._constraint.of_batch(requests, limits, self._rules.beam_size)
-        self._max_length = max_length  # A function of the shape, as the program is.
+            beam_size = self._rules.beam_size
+            state = self._constraint.of_batch(batch.requests, batch.limits, beam_size)
+        self._max_length = batch.longest  # A function of the shape, as the program is.
+        uniforms = () if batch.uniforms is None else batch.uniforms
         found, limits = keras.tree.map_structure(
             keras.ops.convert_to_numpy,
-            self._programs[stop](
-                encoder_token_ids, max_lengths, state, () if uniforms is None else uniforms
-            ),
+            self._programs[stop](batch.token_ids, batch.limits, state, uniforms),
         )
         return result(found, limits, self._rules, np)
 

@@ -147,10 +147,8 @@ class ForcedPrefix:
 
     def allowed(self, state: Any, index: Any) -> Any:
         """Allow the next token of the prefix, or all tokens after its end; see `Constraint`."""
-        prefix = state["prefix"]
-        here = ops.equal(ops.arange(prefix.shape[-1], dtype="int32"), index)
         # After the longest prefix, no entry is selected: -1, as after any other prefix.
-        token = ops.sum(ops.where(here, prefix + 1, 0), axis=-1, keepdims=True) - 1
+        token = token_at(state["prefix"], index)[..., None]
         vocabulary = ops.arange(self.vocabulary_size, dtype="int32")
         free = ops.less(token, 0)
         if self.then is not None:
@@ -281,6 +279,12 @@ def one_at(values: Any, places: Any) -> Any:
 def number_at(values: Any, places: Any) -> Any:
     """Return the numbers at `places` (...) along the last axis of `values` (..., P)."""
     return ops.sum(ops.where(one_at(values, places), values, 0), axis=-1)
+
+
+def token_at(tokens: Any, index: Any) -> Any:
+    """Return the tokens (...) at a position of the last axis of `tokens` (..., L); -1 outside of it."""
+    here = ops.equal(ops.arange(tokens.shape[-1], dtype="int32"), index)
+    return ops.sum(ops.where(here, tokens + 1, 0), axis=-1) - 1
 
 
 def _failure(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:

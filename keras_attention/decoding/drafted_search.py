@@ -101,12 +101,7 @@ class DraftReport:
 
 
 class Drafting:
-    """How a `Translator` drafts.
-
-    Args:
-        draft: What proposes tokens.
-        lookahead: How many tokens are proposed for a pass.
-    """
+    """How a `Translator` drafts: by what, how many tokens for a pass, and what that came to."""
 
     def __init__(self, draft: Draft, lookahead: int):
         self.draft = check_has("draft", draft, "a draft, such as a LexicalDraft", "propose")

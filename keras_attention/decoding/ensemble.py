@@ -109,11 +109,7 @@ class EnsembleSelector:
 
 
 class EnsembleEngine(SteppingEngine):
-    """Engines that step together.
-
-    Args:
-        engines: One for each model, of one kind.
-    """
+    """Engines of one kind that step together, one for each model."""
 
     def __init__(self, engines: Sequence[Any]):
         self._engines = engines

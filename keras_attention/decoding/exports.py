@@ -1,12 +1,10 @@
-"""One door out: a translator's model and tokenizer in the format of another program."""
+"""The formats of other programs in which `Translator.export` writes a model and its tokenizer."""
 
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from keras_attention.decoding.saved_model import export_saved_model
 from keras_attention.interop.ctranslate2 import export_ctranslate2
@@ -37,20 +35,3 @@ def options_of(format: str) -> list[str]:
     check_choice("format", format, tuple(FORMATS))
     parameters = inspect.signature(FORMATS[format]).parameters
     return [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
-
-
-def export_model(
-    model: Any, tokenizer: Any, folder: str | os.PathLike[str], format: str, **options: Any
-) -> Path:
-    """Write a model in the format of another program; see `Translator.export`.
-
-    Raises:
-        ValueError: If there is no such format, or it has no such option.
-    """
-    known = options_of(format)
-    for name in options:
-        if name not in known:
-            raise ValueError(
-                f"The format {format!r} has no option {name!r}; it has {', '.join(known)}."
-            )
-    return FORMATS[format](model, tokenizer, folder, **options)

@@ -145,19 +145,16 @@ def result(
     sequences = xp.where(
         any_finished[:, :, None], found["finished_sequences"], found["alive_sequences"]
     )
-    ends = _int32(xp.argmax(xp.equal(sequences, rules.end_token_id), axis=-1), xp) + 1
+    places, size = xp.arange(sequences.shape[-1], dtype="int32"), sequences.shape[-1]
+    ends = xp.min(xp.where(sequences == rules.end_token_id, places, size), axis=-1) + 1
     lengths = xp.where(any_finished, ends, max_lengths[:, None])
     # Empty slots, and sentences that were not searched at all.
     exists = exist(scores) & (lengths > 0)
     lengths = xp.where(exists, lengths, 0)
-    inside = xp.arange(sequences.shape[-1], dtype="int32") < lengths[:, :, None]
+    inside = places < lengths[:, :, None]
     return BeamSearchResult(
         sequences=xp.where(inside, sequences, rules.pad_token_id),
         scores=xp.where(exists, scores, NO_HYPOTHESIS),
         lengths=lengths,
         finished=exists & any_finished,
     )
-
-
-def _int32(numbers: Any, xp: Any) -> Any:
-    return numbers.astype("int32") if hasattr(numbers, "astype") else xp.cast(numbers, "int32")

@@ -22,7 +22,7 @@ from keras_attention.decoding.hypotheses import (
     search_options,
 )
 from keras_attention.decoding.incremental_search import incremental_search
-from keras_attention.decoding.requests import Request, check_room
+from keras_attention.decoding.requests import Request, RequestBatch, check_room
 from keras_attention.decoding.sampling import Sampling
 from keras_attention.engine.base import Draws, Engine, SearchingEngine, SteppingEngine, TokenRules
 from keras_attention.engine.onnx import OnnxSelector
@@ -54,12 +54,7 @@ class ModelSearch:
 
     Args:
         model: The model, or its spec, as `Translator` takes it; or an `Ensemble`.
-        beam_size: Number of beams W.
-        length_penalty: The paper's alpha.
-        max_extra_length: Largest number of tokens that a translation may have more than its source.
-        precision: Precision of the engine; None for the model's.
-        engine: `"auto"`, `"plain"`, or the name of an engine.
-        constraint: A `TextConstraint` on the translations, or None.
+        beam_size, length_penalty, max_extra_length, precision, engine, constraint: As of `Translator`.
         sampling: How translations are drawn, for a beam of 1; None to search the likeliest.
         rules: Which tokens may follow in all translations; None for all.
         drafting: How tokens are proposed, for a beam of 1; None for not at all.
@@ -86,6 +81,7 @@ class ModelSearch:
         if not isinstance(model, TransformerSpec):
             note_process()
         self._model = model
+        self._models = model.models if isinstance(model, Ensemble) else (model,)
         self._max_extra_length = max_extra_length
         self._rules = SearchRules(
             beam_size,
@@ -126,12 +122,10 @@ class ModelSearch:
         return self._selectors[needs]
 
     def _select(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
-        model, (precision, engine) = self._model, self._asked
-        models = model.models if isinstance(model, Ensemble) else (model,)
-        is_spec = any(isinstance(one, TransformerSpec) for one in models)
+        precision, engine = self._asked
         try:
             found: list[Any] = []
-            for one in models:
+            for one in self._models:
                 if isinstance(one, OnnxModel):
                     found.append(OnnxSelector(one, precision, engine))
                     continue
@@ -144,7 +138,7 @@ class ModelSearch:
             return EnsembleSelector(found) if len(found) > 1 else found[0], ""
         except SpecError as error:
             reason = str(error)
-        if is_spec:
+        if any(isinstance(one, TransformerSpec) for one in self._models):
             raise SpecError(
                 f"engine={engine!r} cannot decode a spec, which is no Keras model: {reason} "
                 "`Translator.from_run`, or `Transformer.from_preset`, makes a Keras model of it."
@@ -180,9 +174,7 @@ class ModelSearch:
     def check_weights(self) -> None:
         """Raise a `NonFiniteModel` that names the first weight that is infinite or NaN, if one is."""
         if self._selector(self._needs)[0] is None:  # Engines look when they read the weights.
-            model = self._model
-            # Models of an ensemble may have equal paths.
-            for one in model.models if isinstance(model, Ensemble) else (model,):
+            for one in self._models:  # Those of an ensemble may have equal paths.
                 check_finite({weight.path: weight for weight in one.weights})
 
     def choice(self, batch_size: int) -> EngineChoice:
@@ -234,94 +226,84 @@ class ModelSearch:
         # Samples are certain.
         stop = "best" if n_best == 1 or self._rules.sampling is not None else "n_best"
         for lines, shape in batches:
-            encoder_token_ids = np.full(shape, self._model.pad_token_id, "int32")
-            max_lengths = np.zeros(shape[0], "int32")  # 0 ends the search of a dummy row at once
-            for row, line in enumerate(lines):
-                encoder_token_ids[row, : lengths[line]] = requests[line].source
-                max_lengths[row] = self._longest(lengths[line])
-            own = [requests[line] for line in lines]
-            yield lines, search(encoder_token_ids, max_lengths, stop, own, asked, progress)
+            batch = self._batch([requests[line] for line in lines], shape)
+            yield lines, search(batch, stop, asked, progress)
+
+    def _batch(self, requests: Sequence[Request], shape: tuple[int, int]) -> RequestBatch:
+        """Return requests, padded to the shape (B, S)."""
+        rows, length = shape
+        token_ids = np.full(shape, self._model.pad_token_id, "int32")
+        limits = np.zeros(rows, "int32")
+        for row, request in enumerate(requests):
+            token_ids[row, : len(request.source)] = request.source
+            limits[row] = self._longest(len(request.source))
+        uniforms, longest = None, self._longest(length)
+        if self._rules.sampling is not None:
+            uniforms = np.zeros((rows, longest), "float32")
+            for row, request in enumerate(requests):
+                uniforms[row] = self._rules.sampling.uniforms(
+                    request.source, request.sample, longest
+                )
+        return RequestBatch(requests, token_ids, limits, longest, uniforms)
 
     def _search_plainly(
-        self,
-        encoder_token_ids: np.ndarray,
-        max_lengths: np.ndarray,
-        stop: str,
-        requests: Sequence[Request],
-        asked: tuple[bool, bool],
-        progress: Progress,
+        self, batch: RequestBatch, stop: str, asked: tuple[bool, bool], progress: Progress
     ) -> BeamSearchResult:
         plain = self._plain_search(asked)
-        shape = encoder_token_ids.shape
-        needs_compiling = plain.needs_compiling(shape, stop)
-        longest = self._longest(shape[1])
-        drawn = self._uniforms(requests, shape[0], longest)
-        with _noted(progress, needs_compiling, encoder_token_ids, longest, requests) as made:
+        needs_compiling = plain.needs_compiling(batch.token_ids.shape, stop)
+        with _noted(progress, needs_compiling, batch) as made:
             if needs_compiling and made is not None:
                 # The limits 0 end the search at once, and so the note when all is compiled.
-                plain(encoder_token_ids, np.zeros_like(max_lengths), longest, stop, (), drawn)
+                plain(batch._replace(requests=(), limits=np.zeros_like(batch.limits)), stop)
                 made(0)
-            return plain(encoder_token_ids, max_lengths, longest, stop, requests, drawn)
+            return plain(batch, stop)
 
     def _search_by_engine(
         self,
         engine: Engine,
-        encoder_token_ids: np.ndarray,
-        max_lengths: np.ndarray,
+        batch: RequestBatch,
         stop: str,
-        requests: Sequence[Request],
         asked: tuple[bool, bool],
         progress: Progress,
     ) -> BeamSearchResult:
-        rules = self._rules
-        shape = encoder_token_ids.shape
-        max_length = self._longest(shape[1])
-        is_drafted = self._drafting is not None and shape[0] == 1 and not any(asked)
-        needs_compiling = engine.needs_compiling(shape[0], shape[1], is_drafted)
-        drawn = self._uniforms(requests, shape[0], max_length)
-        with _noted(progress, needs_compiling, encoder_token_ids, max_length, requests) as made:
+        rules, (rows, length) = self._rules, batch.token_ids.shape
+        is_drafted = self._drafting is not None and rows == 1 and not any(asked)
+        needs_compiling = engine.needs_compiling(rows, length, is_drafted)
+        with _noted(progress, needs_compiling, batch) as made:
             if is_drafted:
-                return self._drafted(engine, encoder_token_ids, int(max_lengths[0]), requests[0])
+                return self._drafted(engine, batch)
             if self._drafting is not None:
-                self._drafting.report.add(undrafted=len(requests))
+                self._drafting.report.add(undrafted=len(batch.requests))
             if isinstance(engine, SearchingEngine):
-                options = search_options(stop, rules.beam_size, rules.length_penalty, max_length)
+                options = search_options(stop, rules.beam_size, rules.length_penalty, batch.longest)
                 options = options._replace(
-                    rules=self._rules_of(requests, shape[0]), draws=_draws(rules.sampling, drawn)
+                    rules=self._rules_of(batch), draws=_draws(rules.sampling, batch.uniforms)
                 )
-                found = engine.search(encoder_token_ids, max_lengths, options, made)
-                return result(found, max_lengths, rules, np)
+                found = engine.search(batch.token_ids, batch.limits, options, made)
+                return result(found, batch.limits, rules, np)
             assert isinstance(engine, SteppingEngine)
             return incremental_search(
-                engine.start(encoder_token_ids, rules.beam_size, max_length),
-                max_lengths,
+                engine.start(batch.token_ids, rules.beam_size, batch.longest),
+                batch.limits,
                 rules,
                 stop,
-                max_length,
-                self._chosen(requests, max_lengths, asked, drawn),
+                batch.longest,
+                self._chosen(batch, asked),
                 made,
             )
 
-    def _drafted(
-        self, engine: Any, token_ids: np.ndarray, limit: int, request: Request
-    ) -> BeamSearchResult:
+    def _drafted(self, engine: Any, batch: RequestBatch) -> BeamSearchResult:
         """Search one sentence with drafts."""
         assert self._drafting is not None  # It was asked for.
-        verifier = engine.verifier(token_ids, self._longest(token_ids.shape[1]))
-        source, size = list(map(int, request.source)), engine.spec.target_vocabulary_size
-        options = (self._rules, self._drafting, engine.precision, size)
-        return drafted_search(verifier, source, limit, *options)
+        verifier = engine.verifier(batch.token_ids, batch.longest)
+        source, limit = list(map(int, batch.requests[0].source)), int(batch.limits[0])
+        options = (self._drafting, engine.precision, engine.spec.target_vocabulary_size)
+        return drafted_search(verifier, source, limit, self._rules, *options)
 
-    def _chosen(
-        self,
-        requests: Sequence[Request],
-        limits: np.ndarray,
-        asked: tuple[bool, bool],
-        drawn: np.ndarray | None,
-    ) -> ChosenSteps | None:
+    def _chosen(self, batch: RequestBatch, asked: tuple[bool, bool]) -> ChosenSteps | None:
         """Return what chooses tokens between an engine's steps; None if the engine does."""
         constraint = self._constraint_of(asked)
-        if constraint is None and drawn is None and not self._rules.are_scores:
+        if constraint is None and batch.uniforms is None and not self._rules.are_scores:
             return None
         from keras_attention.decoding.chosen_steps import ChoicePrograms, ChosenSteps
 
@@ -330,26 +312,16 @@ class ModelSearch:
             self._programs[asked] = ChoicePrograms(self._rules, own)
         state = {}
         if constraint is not None:
-            state = constraint.of_batch(requests, limits, self._rules.beam_size)
-        return ChosenSteps(self._programs[asked], state, drawn)
+            state = constraint.of_batch(batch.requests, batch.limits, self._rules.beam_size)
+        return ChosenSteps(self._programs[asked], state, batch.uniforms)
 
-    def _uniforms(self, requests: Sequence[Request], rows: int, length: int) -> np.ndarray | None:
-        """Return the random numbers (B, L) of samples; None if there are none."""
-        sampling = self._rules.sampling
-        if sampling is None:
-            return None
-        uniforms = np.zeros((rows, length), "float32")
-        for row, request in enumerate(requests):
-            uniforms[row] = sampling.uniforms(request.source, request.sample, length)
-        return uniforms
-
-    def _rules_of(self, requests: Sequence[Request], rows: int) -> TokenRules | None:
+    def _rules_of(self, batch: RequestBatch) -> TokenRules | None:
         """Return the rules for the tokens of a batch."""
-        longest = max(len(request.prefix) for request in requests)
+        longest = max(len(request.prefix) for request in batch.requests)
         if not longest:
             return self._token_rules
-        prefixes = np.full((rows, longest), -1, "int32")
-        for row, request in enumerate(requests):
+        prefixes = np.full((len(batch.limits), longest), -1, "int32")
+        for row, request in enumerate(batch.requests):
             prefixes[row, : len(request.prefix)] = request.prefix
         return (self._token_rules or TokenRules())._replace(prefixes=prefixes)
 
@@ -386,29 +358,26 @@ def _draws(sampling: Sampling | None, uniforms: np.ndarray | None) -> Draws | No
 
 @contextlib.contextmanager
 def _noted(
-    progress: Progress,
-    needs_compiling: bool,
-    encoder_token_ids: np.ndarray,
-    max_length: int,
-    requests: Sequence[Request],
+    progress: Progress, needs_compiling: bool, batch: RequestBatch
 ) -> Iterator[Callable[[int], None] | None]:
     """Show on the progress line why a batch takes long: it compiles first, or has a very long text.
 
     Gives None, or a function to call when all is compiled, and then with the number of tokens made so far.
     """
-    rows, length = encoder_token_ids.shape
+    rows, length = batch.token_ids.shape
     long = ""
     if length > LONG_TOKENS:  # Batches come longest first.
-        long = (
-            f"a line of up to {length:,} tokens takes long: '{requests[0].text[:SHOWN_LETTERS]}...'"
-        )
+        text = batch.requests[0].text[:SHOWN_LETTERS]
+        long = f"a line of up to {length:,} tokens takes long: '{text}...'"
     notes = [long, f"compiling for {rows} x {length} tokens" if needs_compiling else ""]
     if not any(notes):
         yield None
         return
 
     def made(tokens: int) -> None:
-        progress.note(f"{long}; {tokens:,} of at most {max_length:,} tokens made" if long else "")
+        progress.note(
+            f"{long}; {tokens:,} of at most {batch.longest:,} tokens made" if long else ""
+        )
 
     with progress.during("; ".join(filter(None, notes))):
         yield made

@@ -277,7 +277,7 @@ def find_hypotheses(
             logits = rescored(constraint, logits, state, beams.index)
         drawn = None if uniforms is None else ops.take(uniforms, beams.index, axis=1)
         scores, tokens, parents = grow_topk(logits, beams.alive_scores, rules, allowed, drawn)
-        sequences = _append(_select(beams.alive_sequences, parents), tokens, beams.index)
+        sequences = append(_select(beams.alive_sequences, parents), tokens, beams.index)
         is_end = ops.equal(tokens, end_token_id)
         alive_scores, kept = grow_alive(scores, is_end, beam_size)
         finished_sequences, finished_scores = grow_finished(
@@ -445,16 +445,11 @@ def _freeze(old: _Beams, new: _Beams) -> _Beams:
         done = ops.reshape(old.done, (-1,) + (1,) * (len(before.shape) - 1))
         return ops.where(done, before, after)
 
-    return new._replace(
-        alive_sequences=choose(old.alive_sequences, new.alive_sequences),
-        alive_scores=choose(old.alive_scores, new.alive_scores),
-        finished_sequences=choose(old.finished_sequences, new.finished_sequences),
-        finished_scores=choose(old.finished_scores, new.finished_scores),
-    )
+    return new._replace(**{name: choose(getattr(old, name), getattr(new, name)) for name in FOUND})
 
 
-def _append(sequences, tokens, index):
-    """`sequences` (B, C, L) with `tokens` (B, C) at position `index`."""
+def append(sequences, tokens, index):
+    """Return `sequences` (B, C, L) with `tokens` (B, C) at position `index`."""
     here = ops.equal(ops.arange(sequences.shape[-1], dtype="int32"), index)
     return ops.where(here, tokens[:, :, None], sequences)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from keras_attention.data.presets import Preset, preset_of_run, read_preset
-from keras_attention.decoding.exports import export_model, options_of
+from keras_attention.decoding.exports import FORMATS, options_of
 from keras_attention.decoding.saved_preset import save_preset
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.spec.parts import SpecError
@@ -190,6 +190,11 @@ class Pretrained:
         """
         translator = cast("Translator", self)
         known = options_of(format)
+        for name in options:
+            if name not in known:
+                raise ValueError(
+                    f"The format {format!r} has no option {name!r}; it has {', '.join(known)}."
+                )
         own = {name: getattr(translator, name) for name in SEARCH_OPTIONS if name in known}
         if "length_penalty" in own:  # The search itself is written.
             lost = [name for name in NOT_EXPORTED if getattr(translator, name) is not None]
@@ -198,8 +203,8 @@ class Pretrained:
                     f"The search of format={format!r} has no {' and no '.join(lost)}. Export a translator "
                     "without."
                 )
-        options = {**own, **options}
-        return export_model(translator.model, translator.tokenizer, folder, format, **options)
+        export = FORMATS[format]
+        return export(translator.model, translator.tokenizer, folder, **{**own, **options})
 
 
 def known_of(preset: Preset) -> dict[str, Any]:

@@ -1,9 +1,14 @@
-"""What a call of a `Translator` asks for, as tokens; what cannot be had is refused before any work."""
+"""What a call of a `Translator` asks for, as tokens; what cannot be had is refused before any work.
+
+Shape letters: B sentences, S source length, L longest hypothesis.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding.batching import Batching
@@ -29,6 +34,16 @@ class Request(NamedTuple):
     prefix: Sequence[int] = ()
     phrases: Sequence[Sequence[int]] = ()
     sample: int = 0
+
+
+class RequestBatch(NamedTuple):
+    """Requests that are searched together, in arrays that may have further rows."""
+
+    requests: Sequence[Request]
+    token_ids: np.ndarray  # int32 (B, S), the padded sources
+    limits: np.ndarray  # int32 (B,), the longest hypothesis of each; 0 ends the search at once
+    longest: int  # L, the longest hypothesis of any batch of this shape
+    uniforms: np.ndarray | None  # float32 (B, L), the random numbers of samples
 
 
 class WrongText(ValueError):

@@ -47,14 +47,7 @@ class SearchOptions(NamedTuple):
 def write_graph(
     spec: TransformerSpec, tokenizer: Any, options: SearchOptions, folder: Path
 ) -> None:
-    """Write the SavedModel into an existing folder.
-
-    Args:
-        spec: The model, of NumPy arrays.
-        tokenizer: Its "bpe" tokenizer.
-        options: How it searches.
-        folder: The folder.
-    """
+    """Write the SavedModel of a spec of NumPy arrays into an existing folder."""
     text = TextOperations(tokenizer)
     model = ModelOperations(spec, options)
     module = tf.Module()

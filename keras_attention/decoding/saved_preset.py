@@ -84,7 +84,7 @@ def save_preset(
         check_has("model", translator.model, "a Transformer, or a TransformerSpec", "spec")
     preset = _preset_of(translator, weights_dtype == "float16")
     whole_card = {**_card(preset, weights_dtype), **given}
-    translations = _translated(sources, preset)
+    translations = _best(next(_routes(preset)), sources)
 
     from keras_attention.models.keras_folder import write_keras_folder
 
@@ -152,14 +152,10 @@ def verify_preset(preset: str | os.PathLike[str]) -> VerifiedPreset:
     """
     folder = preset_folder(preset)
     if not (folder / MANIFEST).is_file():
+        names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else ["no folder"]
         raise ValueError(
             f"'{folder}' is no preset that `Translator.save_to_preset` wrote: it has no {MANIFEST}. "
-            "Received: "
-            + (
-                ", ".join(sorted(f.name for f in folder.iterdir()))
-                if folder.is_dir()
-                else "no folder"
-            )
+            f"Received: {', '.join(names)}"
         )
     manifest, found = read_manifest(folder), read_preset(folder)
     entries = [
@@ -200,9 +196,8 @@ def _routes(preset: Preset) -> Iterator[Translator]:
 
     model = Transformer.from_spec(preset.spec, dtype="float32")
     options = {**preset.options, "show_progress": False}
-    with contextlib.suppress(
-        ValueError
-    ):  # An engine may refuse a model; the plain search runs all.
+    # An engine may refuse a model; the plain search runs all.
+    with contextlib.suppress(ValueError):
         yield Translator(model, preset.tokenizer, engine=running_backend(), **options)
     yield Translator(model, preset.tokenizer, engine="plain", **options)
 
@@ -214,8 +209,7 @@ def _preset_of(translator: Translator, in_float16: bool) -> Preset:
     spec.validate()
     spec.options()  # Refuses what no Transformer has.
     check_finite(spec.weights())
-    stored = _rounded if in_float16 else as_array
-    spec = spec.map_weights(stored)
+    spec = spec.map_weights(_rounded if in_float16 else as_array)
     for path, weight in spec.weights().items():
         if not np.isfinite(weight).all():
             raise ValueError(
@@ -292,10 +286,6 @@ def _sources(translator: Translator) -> list[str]:
         tokenizer.decode([int(i) for i in part if i not in special][:length], side="source")
         for part, length in zip(parts, SAMPLE_LENGTHS, strict=True)
     ]
-
-
-def _translated(sources: Sequence[str], preset: Preset) -> list[Translation]:
-    return _best(next(_routes(preset)), sources)
 
 
 def _best(translator: Translator, sources: Sequence[str]) -> list[Translation]:

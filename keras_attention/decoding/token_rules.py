@@ -17,8 +17,9 @@ from keras_attention.decoding.constraints import (
     TextConstraint,
     check_counts,
     for_each_beam,
+    token_at,
 )
-from keras_attention.decoding.plain_search import Constraint, rescored
+from keras_attention.decoding.plain_search import Constraint, append, rescored
 from keras_attention.decoding.requests import Request
 from keras_attention.engine.base import TokenRules
 
@@ -66,14 +67,14 @@ class RestrictedTokens:
             follows = _shifted(tokens, self.ngram - 1)
             is_repeated = follows >= 0
             for i in range(self.ngram - 1):
-                last = _at(tokens, index - self.ngram + 1 + i)
+                last = token_at(tokens, index - self.ngram + 1 + i)
                 is_repeated = is_repeated & ops.equal(_shifted(tokens, i), last[..., None])
             wrong.append(ops.where(is_repeated, follows, size))
         if len(self._last):
             is_begun = ops.ones_like(tokens[..., :1], dtype="bool")
             width = self._before.shape[1]
             for i in range(width):
-                last = _at(tokens, index - width + i)[..., None]
+                last = token_at(tokens, index - width + i)[..., None]
                 before = ops.convert_to_tensor(self._before[:, i])
                 is_begun = is_begun & (ops.equal(last, before) | ops.equal(before, ANY))
             wrong.append(ops.where(is_begun, ops.convert_to_tensor(self._last), size))
@@ -97,15 +98,7 @@ class RestrictedTokens:
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Append the tokens."""
-        tokens = state["tokens"]
-        here = ops.equal(ops.arange(tokens.shape[-1], dtype="int32"), index)
-        return {"tokens": ops.where(here, token_ids[..., None], tokens)}
-
-
-def _at(tokens: Any, index: Any) -> Any:
-    """Return the tokens (B, W) at a position; -1 before the first one."""
-    here = ops.equal(ops.arange(tokens.shape[-1], dtype="int32"), index)
-    return ops.sum(ops.where(here, tokens + 1, 0), axis=-1) - 1
+        return {"tokens": append(state["tokens"], token_ids, index)}
 
 
 def _shifted(tokens: Any, number: int) -> Any:
@@ -115,11 +108,7 @@ def _shifted(tokens: Any, number: int) -> Any:
 
 
 class AllOf:
-    """Several constraints at once: allowed is what all of them allow. Its state is a tuple of theirs.
-
-    Args:
-        constraints: The constraints.
-    """
+    """Several constraints at once: allowed is what all of them allow. Its state is a tuple of theirs."""
 
     def __init__(self, constraints: Sequence[Constraint]):
         self.constraints = tuple(constraints)

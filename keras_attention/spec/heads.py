@@ -55,8 +55,18 @@ def without_heads(spec: TransformerSpec, heads: Iterable[Head]) -> TransformerSp
     >>> [bool(rows.any()) for rows in kernel]
     [True, False]
     """
-    for place, chosen in _by_attention(spec, heads).items():
-        spec = _without(spec, *place, chosen)
+    for (kind, layer), chosen in _by_attention(spec, heads).items():
+        name, part = PARTS[kind]
+        stack: Any = getattr(spec, name)
+        blocks = list(stack.blocks)
+        attention: Any = getattr(blocks[layer], part)
+        kernel = as_array(attention.output.kernel).copy()
+        kernel[chosen] = 0.0
+        output = dataclasses.replace(attention.output, kernel=kernel)
+        attention = dataclasses.replace(attention, output=output)
+        blocks[layer] = dataclasses.replace(blocks[layer], **{part: attention})
+        stack = dataclasses.replace(stack, blocks=tuple(blocks))
+        spec = dataclasses.replace(spec, **{name: stack})
     return spec
 
 
@@ -77,18 +87,3 @@ def _by_attention(spec: TransformerSpec, heads: Iterable[Head]) -> dict[tuple[st
             )
         found.setdefault((kind, layer), []).append(head)
     return found
-
-
-def _without(spec: TransformerSpec, kind: str, layer: int, heads: list[int]) -> TransformerSpec:
-    stack_name, part = PARTS[kind]
-    stack = getattr(spec, stack_name)
-    attention: Any = getattr(stack.blocks[layer], part)
-    kernel = as_array(attention.output.kernel).copy()
-    kernel[heads] = 0.0
-    output = dataclasses.replace(attention.output, kernel=kernel)
-    attention = dataclasses.replace(attention, output=output)
-    blocks = list(stack.blocks)
-    blocks[layer] = dataclasses.replace(blocks[layer], **{part: attention})
-    return dataclasses.replace(
-        spec, **{stack_name: dataclasses.replace(stack, blocks=tuple(blocks))}
-    )

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from keras_attention.utils.checks import check_choice, check_integer
+
 # Keras' names of the activations that a spec can have.
 ACTIVATIONS = (
     *("relu", "gelu", "silu", "tanh", "sigmoid", "linear", "elu", "selu", "relu6", "leaky_relu"),
@@ -361,19 +363,15 @@ def sinusoid(
     numbers = np.asarray(positions)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
         raise ValueError(f"`positions` must be an array (T,) of integers. Received: {positions!r}")
-    is_size = isinstance(hidden_dim, int | np.integer) and not isinstance(hidden_dim, bool)
-    if not is_size or hidden_dim < 1:
-        raise ValueError(f"`hidden_dim` must be an int of at least 1. Received: {hidden_dim!r}")
-    if not isinstance(dtype, str) or dtype not in ("float16", "float32", "float64"):
-        raise ValueError(f"`dtype` must be 'float16', 'float32' or 'float64'. Received: {dtype!r}")
+    check_integer("hidden_dim", hidden_dim, 1)
+    check_choice("layout", layout, ("interleaved", "halves"))
+    check_choice("dtype", dtype, ("float16", "float32", "float64"))
     positions = numbers.astype("float64")[:, None]
     if layout == "interleaved":
         columns = np.arange(hidden_dim)
         angles = positions / 10000.0 ** (2 * (columns // 2) / hidden_dim)
         return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype(dtype)
-    if layout == "halves":
-        timescales = hidden_dim // 2
-        angles = positions / 10000.0 ** (np.arange(timescales) / max(timescales - 1, 1))
-        parts = [np.sin(angles), np.cos(angles), np.zeros((len(positions), hidden_dim % 2))]
-        return np.concatenate(parts, axis=1).astype(dtype)
-    raise ValueError(f"`layout` must be 'interleaved' or 'halves'. Received: layout={layout!r}")
+    timescales = hidden_dim // 2
+    angles = positions / 10000.0 ** (np.arange(timescales) / max(timescales - 1, 1))
+    parts = [np.sin(angles), np.cos(angles), np.zeros((len(positions), hidden_dim % 2))]
+    return np.concatenate(parts, axis=1).astype(dtype)

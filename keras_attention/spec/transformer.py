@@ -16,6 +16,7 @@ from keras_attention.spec.parts import (
     BlockSpec,
     BranchedAttentionSpec,
     EmbeddingSpec,
+    NormSpec,
     SpecError,
     SSRUSpec,
     StackSpec,
@@ -165,33 +166,30 @@ class TransformerSpec:
             SpecError: If no `Transformer` has this structure, for example blocks with different activations.
         """
         self._refuse_what_no_model_has()
-        blocks = [*self.encoder.blocks, *self.decoder.blocks]
+        stacks = [self.encoder, self.decoder]
+        blocks = [block for stack in stacks for block in stack.blocks]
         norms = [
             norm
-            for block in blocks
-            for norm in (
-                block.self_attention_norm,
-                block.cross_attention_norm,
-                block.feed_forward_norm,
-            )
-            if norm is not None
+            for part in (*blocks, *stacks)
+            for norm in vars(part).values()
+            if isinstance(norm, NormSpec)
         ]
-        norms += [stack.norm for stack in (self.encoder, self.decoder) if stack.norm is not None]
         attentions = [attention for block in blocks for attention in block.attentions]
+        networks = [network for block in blocks for network in block.networks]
         cells = [isinstance(block.self_attention, SSRUSpec) for block in self.decoder.blocks]
         windows = [
-            part.window
-            for part in (block.self_attention for block in blocks)
-            if isinstance(part, AttentionSpec)
+            block.self_attention.window
+            for block in blocks
+            if isinstance(block.self_attention, AttentionSpec)
         ]
-        networks = [network for block in blocks for network in block.networks]
-        stacks = [self.encoder, self.decoder]
+        depths = (len(self.encoder.blocks), len(self.decoder.blocks))
         max_length = {} if self.max_length is None else {"max_length": self.max_length}
         return {
             "vocabulary_size": self.vocabulary_size,
-            "num_layers": _depth(*(len(stack.blocks) for stack in stacks)),
+            "num_layers": depths[0] if depths[0] == depths[1] else depths,
             "hidden_dim": self.hidden_dim,
-            "intermediate_dim": _intermediate_dim(blocks[0]),
+            # Of all networks of a block together.
+            "intermediate_dim": sum(n.inner.kernel.shape[1] for n in blocks[0].networks),
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
@@ -339,16 +337,6 @@ def _same(name: str, values: list[Any]) -> Any:
             f"{sorted(set(values), key=str)}."
         )
     return values[0]
-
-
-def _depth(encoder: int, decoder: int) -> int | tuple[int, int]:
-    """Return the number of blocks of each stack: one number if they have as many."""
-    return encoder if encoder == decoder else (encoder, decoder)
-
-
-def _intermediate_dim(block: BlockSpec) -> int:
-    """Return the width F of all networks of a block together."""
-    return sum(network.inner.kernel.shape[1] for network in block.networks)
 
 
 def _problems_of_branches(path: str, block: BlockSpec) -> Iterator[str]:

@@ -1,17 +1,18 @@
 """What several files of this room search with."""
 
-import numpy as np
 import pytest
 
-from keras_attention import Transformer
+from keras_attention.decoding.translator import Translator
+from tests.decoding.letters import small_model
 
 
 @pytest.fixture(scope="session")
 def seven():
     """A model of 7 tokens."""
-    model = Transformer(7, num_layers=1, hidden_dim=12, intermediate_dim=20, num_heads=3)
-    random = np.random.default_rng(3)
-    for weight in model.weights:
-        if len(weight.shape) > 1:
-            weight.assign(0.7 * random.standard_normal(weight.shape))
-    return model
+    return small_model(seed=3, vocabulary_size=7, scale=0.7)
+
+
+@pytest.fixture(scope="session")
+def greedy_demo():
+    """The demo's model, searched greedily without anything compiled."""
+    return Translator.from_preset("demo_en_de", beam_size=1, engine="numpy", show_progress=False)

@@ -42,6 +42,7 @@ class Tables:
 
 # Beams, length penalties and stopping rules; with these limits a beam of 7 is larger than a vocabulary of 5.
 SEARCHES = [
+    (1, 0.6, "best"),
     (2, 0.6, "best"),
     (3, 0.0, "n_best"),
     (3, 1.0, "n_best_2017"),
@@ -79,7 +80,8 @@ def slow_beam_search(log_probabilities, vocabulary_size, end, limit, alpha, beam
             row = log_probabilities(tokens)
             for token in range(vocabulary_size):
                 candidates.append((-(total + row[token]), beam, token, (*tokens, token)))
-        candidates = sorted(candidates)[: 2 * beam_size]
+        # Greedy search takes the likeliest token, an end or not.
+        candidates = sorted(candidates)[: 2 * beam_size if beam_size > 1 else 1]
         steps += 1
         alive = [(-c[0], c[3]) for c in candidates if c[2] != end][:beam_size]
         finished += [(-c[0] / penalty(steps, alpha), c[3]) for c in candidates if c[2] == end]

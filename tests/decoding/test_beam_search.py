@@ -110,23 +110,6 @@ def test_example_alive_after_each_step():
         assert_same(slots, ended)
 
 
-@pytest.mark.parametrize("stop, steps", [("best", 4), ("n_best", 5), ("n_best_2017", 5)])
-def test_example_step_of_the_stop(stop, steps):
-    """A hypothesis that could end only after the stop is not seen; in the last step, it is."""
-    # Long buffers, as beside long sentences: the bound is that of the own limit.
-    normal, after, within = search(
-        example_step([99, steps, steps - 1]), {}, [6] * 3, 2, stop=stop, max_length=40
-    )
-    assert after == normal
-    if steps == 4:
-        best = (-1.80180981 / penalty(4, 0.6), (A, B, B, EOS), True)
-        second = (-2.02495336 / penalty(4, 0.6), (A, A, B, EOS), True)
-        assert_same(within, [best, second])
-    else:
-        second = (-2.49495699 / penalty(5, 0.6), (A, B, B, B, EOS), True)
-        assert_same(within, [normal[0], second])
-
-
 @pytest.mark.parametrize("stop, calls", [("best", 4), ("n_best", 5), ("n_best_2017", 5)])
 @pytest.mark.backends("tensorflow", "torch")
 def test_example_number_of_steps(stop, calls):
@@ -281,22 +264,6 @@ def test_slow_search_cases_differ():
         assert other != normal
 
 
-def test_greedy_takes_the_likeliest_token():
-    limits = [5, 4, 5, 3, 5, 5, 2]
-    tables = Tables(seed=3, num_sentences=7, vocabulary_size=4)
-    got = search_tables(tables, limits, 1, end=2)
-    endings = set()
-    for sentence, limit in enumerate(limits):
-        total, tokens = greedy(
-            lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix), 2, limit
-        )
-        is_finished = tokens[-1] == 2
-        endings.add(is_finished)
-        score = total / penalty(len(tokens), 0.6) if is_finished else total
-        assert_same(got[sentence], [(score, tokens, is_finished)])
-    assert endings == {True, False}
-
-
 @pytest.mark.parametrize("beam_size", [3, *[1] * (BACKEND == "torch")])
 def test_a_sentence_does_not_depend_on_its_neighbours(beam_size):
     limits = [5, 2, 4, 0, 5, 3]
@@ -326,24 +293,6 @@ def test_larger_buffers_change_nothing():
         search(step, history_cache(4, 3, 6), [2, 3, 4, 1], 3, max_length=size) for size in (4, 6)
     )
     assert small == large
-
-
-@pytest.mark.backends("tensorflow")
-def test_compiled_is_eager():
-    beam_size = 3
-    tables = Tables(seed=29, num_sentences=5, vocabulary_size=4)
-    limits = [5, 3, 4, 0, 5]
-    step = history_step(tables, 5)
-
-    def run(limits):
-        cache = history_cache(5, beam_size, 5)
-        return beam_search(
-            step, cache, limits, beam_size, start_token_id=0, end_token_id=1, max_length=5
-        )
-
-    fast = as_list(compile_for_inference(run, built_layer())(np.array(limits, "int32")))
-    for got, expected in zip(fast, search_tables(tables, limits, beam_size, 1), strict=True):
-        assert_same(got, expected)
 
 
 @pytest.mark.backends("tensorflow")

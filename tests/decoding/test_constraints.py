@@ -9,18 +9,14 @@ import pytest
 from keras import ops
 
 from keras_attention.data.trees import delinearize
-from keras_attention.decoding.constraints import (
-    ForcedPrefix,
-    RequiredPhrases,
-    TextConstraint,
-)
+from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases, TextConstraint
 from keras_attention.decoding.plain_search import beam_search
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.tree_constraint import WellFormedTrees
 from keras_attention.ops.compile import compile_for_inference
 from keras_attention.spec import SpecError
+from tests.decoding.letters import CopyModel, LetterTokenizer, assert_alike, small_model
 from tests.decoding.oracle_search import Tables, penalty
-from tests.decoding.test_translator import CopyModel, LetterTokenizer, small_model
 
 BACKEND = keras.backend.backend()
 ALPHA = 0.6
@@ -238,50 +234,6 @@ def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
 
 
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize(
-    "make, reason",
-    [
-        (lambda: ForcedPrefix(0), "`vocabulary_size` must be"),
-        (lambda: ForcedPrefix(5).start([[1], [5]], [7, 7], 2), r"from 0 to 4. Received: \[5\]"),
-        (lambda: RequiredPhrases(5, 1).start([[[]]], [9], 2), "phrase needs tokens"),
-        (lambda: RequiredPhrases(5, 1).start([[[2, 1]]], [9], 2), "not the end token 1"),
-        (
-            lambda: RequiredPhrases(5, 1).start([[[2, 3], [4]]], [3], 2),
-            "3 tokens, with the end 4.*=3",
-        ),
-        (lambda: WellFormedTrees(5, {}, [2], 1), "Received: phrases={}"),
-        (lambda: WellFormedTrees(5, {"S": (0, 5)}, [2], 1), "Received: phrases=5"),
-        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [3], 1), "twice"),
-        (lambda: WellFormedTrees(5, {"S": (0,)}, [3], 1), r"phrases\['S'\]=\(0,\)"),
-        (lambda: WellFormedTrees(5, {"S": (0, 3, 4)}, [2], 1), r"two ids.*phrases\['S'\]="),
-        (
-            lambda: ForcedPrefix(5).start([[], [2, 3, 4]], [1, 3], 2),
-            r"3 tokens, with the end 4.*\[1\]=3",
-        ),
-        (
-            lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1).start([4], [6], 2),
-            "4 leaf tokens .* the end 7",
-        ),
-        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1, max_depth=0), "`max_depth`"),
-        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1, max_depth=10**12), "from 1 to 198"),
-        (
-            lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[2, 4], [2]]], [5], 1),
-            "3 leaf tokens",
-        ),
-        (
-            lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[2, 3]]], [9], 1),
-            r"\[2, 3\] in",
-        ),
-        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[2], []]], [9], 1), r"\[\] in"),
-        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[5]]], [9], 1), "from 0 to 4"),
-    ],
-)
-def test_bad_arguments_are_named(make, reason):
-    with pytest.raises(ValueError, match=reason):
-        make()
-
-
-@pytest.mark.backends("torch")
 def test_a_translator_begins_translations_as_their_texts_say():
     """Two prefixes in a batch with a free sentence and a dummy row; the model copies the rest."""
     prefixes = {"abc": [9, 10], "de": [11]}
@@ -362,11 +314,7 @@ def test_an_engine_finds_what_the_plain_search_finds(kind, beam_size):
     texts = ["abc", "", "degfabc", "hb", "gfedcbacbd"]
     both = [translator.translate(texts, n_best=beam_size) for translator in (engine, plain)]
     assert len({len(found[0].token_ids) for found in both[0] if found}) > 1
-    for found, wanted in zip(*both, strict=True):
-        assert [t.token_ids for t in found] == [t.token_ids for t in wanted]
-        np.testing.assert_allclose(
-            [t.score for t in found], [t.score for t in wanted], rtol=1e-4, atol=1e-5
-        )
+    assert_alike(*both)
 
 
 @pytest.mark.backends("torch")
@@ -382,41 +330,55 @@ def test_what_cannot_have_constraints_is_named():
         Translator(spec, LetterTokenizer(), constraint=constraint)
 
 
-BEFORE_PHRASES = ForcedPrefix(9, then=RequiredPhrases(9, 1))
+def trees(phrases, tags=(2,), **options):
+    return WellFormedTrees(5, phrases, tags, 1, **options)
+
+
+ROOT = {"S": (0, 3)}
+TAGGED, SPELLED = trees(ROOT), trees(ROOT, ())
+PREFIX, REQUIRED = ForcedPrefix(5), RequiredPhrases(5, 1)
+BEFORE_PHRASES = ForcedPrefix(5, then=REQUIRED)
+WRONG = [
+    (lambda: ForcedPrefix(0), "`vocabulary_size` must be"),
+    (lambda: trees({}), "Received: phrases={}"),
+    (lambda: trees({"S": (0, 5)}), "Received: phrases=5"),
+    (lambda: trees(ROOT, [3]), "twice"),
+    (lambda: trees({"S": (0,)}), r"two ids.*phrases\['S'\]=\(0,\)"),
+    (lambda: trees(ROOT, max_depth=10**12), "`max_depth` must be an int from 1 to 198"),
+    (lambda: PREFIX.start([[1], [5]], [7, 7], 2), r"from 0 to 4. Received: \[5\]"),
+    (lambda: PREFIX.start([[1.5]], [7], 2), r"`prefixes` must hold token ids.*1\.5"),
+    (lambda: PREFIX.start([[True]], [7], 2), "`prefixes` must hold token ids.*True"),
+    (lambda: PREFIX.start([[3, -1]], [7], 2), "`prefixes` must hold token ids.*-1"),
+    (lambda: PREFIX.start([3, 4], [7, 7], 2), "`prefixes` must be a list.*prefixes=3"),
+    (lambda: PREFIX.start("word", [7], 2), "`prefixes` must be a list.*'word'"),
+    (lambda: PREFIX.start([[3]], [7], 0), "`beam_size` must be an int"),
+    (lambda: PREFIX.start([[], [2, 3, 4]], [1, 3], 2), r"3 tokens, with the end 4.*\[1\]=3"),
+    (lambda: PREFIX.start([[3]], [7], 2, REQUIRED.start([[]], [7], 2)), "states.*with None"),
+    (lambda: BEFORE_PHRASES.start([[3]], [7], 2), "`then` must be the states.*then=None"),
+    (lambda: BEFORE_PHRASES.start([[3]], [7], 2, "x"), "`then` must be what its `start`.*'x'"),
+    (
+        lambda: BEFORE_PHRASES.start([[3]], [7], 2, REQUIRED.start([[]], [7], 5)),
+        r"`then` must be tensors \(1, 2, \.\.\.\)",
+    ),
+    (lambda: REQUIRED.start([[[]]], [9], 2), "phrase needs tokens"),
+    (lambda: REQUIRED.start([[[2, 1]]], [9], 2), "not the end token 1"),
+    (lambda: REQUIRED.start([[[2, 3], [4]]], [3], 2), "3 tokens, with the end 4.*=3"),
+    (lambda: REQUIRED.start([["ab"]], [7], 2), "`phrases` must be a list.*'ab'"),
+    (lambda: REQUIRED.start([[[3]]], [7, 7], 2), "each of 1 sentences"),
+    (lambda: REQUIRED.start([[[3]]], [7.5], 2), "`max_lengths` must hold integers"),
+    (lambda: TAGGED.start([4], [6], 2), "4 leaf tokens .* the end 7"),
+    (lambda: SPELLED.start([[[2, 4], [2]]], [5], 1), "3 leaf tokens"),
+    (lambda: SPELLED.start([[[2, 3]]], [9], 1), r"\[2, 3\] in"),
+    (lambda: SPELLED.start([[[2], []]], [9], 1), r"\[\] in"),
+    (lambda: SPELLED.start([[[5]]], [9], 1), "from 0 to 4"),
+]
 
 
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize(
-    "start, message",
-    [
-        (lambda: ForcedPrefix(9).start([[1.5]], [7], 2), r"`prefixes` must hold token ids.*1\.5"),
-        (lambda: ForcedPrefix(9).start([[True]], [7], 2), "`prefixes` must hold token ids.*True"),
-        (lambda: ForcedPrefix(9).start([[3, -1]], [7], 2), "`prefixes` must hold token ids.*-1"),
-        (lambda: ForcedPrefix(9).start([3, 4], [7, 7], 2), "`prefixes` must be a list.*prefixes=3"),
-        (lambda: ForcedPrefix(9).start("word", [7], 2), "`prefixes` must be a list.*'word'"),
-        (lambda: ForcedPrefix(9).start([[3]], [7], 0), "`beam_size` must be an int"),
-        (lambda: RequiredPhrases(9, 1).start([["ab"]], [7], 2), "`phrases` must be a list.*'ab'"),
-        (lambda: RequiredPhrases(9, 1).start([[[3]]], [7, 7], 2), "each of 1 sentences"),
-        (
-            lambda: RequiredPhrases(9, 1).start([[[3]]], [7.5], 2),
-            "`max_lengths` must hold integers",
-        ),
-        (lambda: RequiredPhrases(9, 1).start(None, [7], 2), "`phrases` must be a list.*None"),
-        (lambda: BEFORE_PHRASES.start([[3]], [7], 2), "`then` must be the states.*then=None"),
-        (lambda: BEFORE_PHRASES.start([[3]], [7], 2, "x"), "`then` must be what its `start`.*'x'"),
-        (
-            lambda: BEFORE_PHRASES.start([[3]], [7], 2, RequiredPhrases(9, 1).start([[]], [7], 5)),
-            r"`then` must be tensors \(1, 2, \.\.\.\)",
-        ),
-        (
-            lambda: ForcedPrefix(9).start([[3]], [7], 2, RequiredPhrases(9, 1).start([[]], [7], 2)),
-            "`then` must be the states.*with None",
-        ),
-    ],
-)
-def test_what_a_constraint_cannot_start_with_is_named(start, message):
+@pytest.mark.parametrize("make, message", WRONG)
+def test_what_is_no_constraint_or_cannot_start_is_named(make, message):
     with pytest.raises(ValueError, match=message):
-        start()
+        make()
 
 
 @pytest.mark.backends("torch")

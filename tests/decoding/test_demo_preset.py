@@ -1,8 +1,6 @@
 """The trained model in the package: by name, everywhere that a model is taken."""
 
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -15,7 +13,6 @@ from keras_attention.recipes.messages import corpus_text
 from keras_attention.spec.presets import TRAINED
 from tests.recipes.small_runs import write_files
 
-ROOT = Path(__file__).resolve().parents[2]
 NAME = "demo_en_de"
 SENTENCES = ["The dog sleeps.", "The teachers stayed before they swam."]
 TRANSLATIONS = ["Der Hund schläft.", "Die Lehrer sind geblieben, bevor sie geschwommen sind."]
@@ -43,26 +40,6 @@ def test_it_translates_what_it_has_not_seen():
     card = read_preset(NAME).card
     assert abs(card["scores"]["bleu"] - score) < 5  # that of all 500
     assert card["corpus"]["sha256"]["train"] == corpus.train.fingerprint()
-
-
-@pytest.mark.backends("tensorflow")
-def test_the_command_needs_no_keras():
-    program = (
-        "import sys, keras_attention_light\n"
-        f"keras_attention_light.main(['translate', '{NAME}'])\n"
-        "print([name for name in ('keras', 'tensorflow', 'torch', 'jax') if name in sys.modules])\n"
-    )
-    pytest.importorskip("numba")
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        input="\n".join(SENTENCES),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [*TRANSLATIONS, "[]"]
 
 
 @pytest.mark.backends("tensorflow")

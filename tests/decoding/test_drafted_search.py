@@ -2,13 +2,12 @@
 
 import dataclasses
 import importlib
-import importlib.util
 
 import keras
 import numpy as np
 import pytest
 
-from keras_attention.decoding import LexicalDraft, Sampling, Translator
+from keras_attention.decoding import LexicalDraft, Sampling
 from keras_attention.decoding.drafted_search import Drafting, drafted_search
 from keras_attention.decoding.ensemble import Ensemble
 from keras_attention.decoding.hypotheses import SearchRules, penalty
@@ -67,14 +66,18 @@ def greedy(model, sources):
     return outputs
 
 
+def model_for(engine, options):
+    """A model that an engine runs."""
+    pytest.importorskip(engine)
+    if engine == "numpy" and options.get("activation") == "gelu":
+        options = {**options, "activation": "relu"}
+    return model_with(**options)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("options", [*OPTIONS[:2], {"num_layers": 2, "attention_window": 3}])
 def test_every_draft_gives_the_greedy_output(engine, options):
-    if engine == "numba" and not importlib.util.find_spec("numba"):
-        pytest.skip("needs Numba")
-    if engine == "numpy" and options.get("activation") == "gelu":
-        options = {**options, "activation": "relu"}
-    model = model_with(**options)
+    model = model_for(engine, options)
     expected = greedy(model, SOURCES)
     outputs = {source: output for source, (output, _) in expected.items()}
     runner = EngineSelector(model.spec(), "float32", engine, frozenset({"draft"})).engine()
@@ -100,30 +103,30 @@ class InPython:
         self.propose = draft.propose
 
 
+@pytest.fixture(scope="module")
+def drafted(greedy_demo):
+    """Texts, a translator of them by Numba, its translations, and a draft."""
+    pytest.importorskip("numba")
+    texts = ["A small house.", "The old man sees the red car.", "Two dogs sleep in the big garden."]
+    texts += ["", "We see that the children read the books of the old teacher."]
+    texts += ["My brother laughs."]
+    greedy = dataclasses.replace(greedy_demo, engine="numba")
+    found = greedy.translate(texts)
+    targets = [best[0].text for best in found]
+    # Half of the text is another sentence's, so that some proposals are wrong.
+    pairs = zip(texts * 2, [*targets[3:], *targets[:3], *targets], strict=True)
+    return texts, greedy, found, LexicalDraft.train(greedy_demo.tokenizer, pairs)
+
+
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("lookahead", [1, 3, 5])
-def test_compiled_proposals_are_those_of_python(translator, monkeypatch, lookahead, threads):
-    engine = pytest.importorskip("keras_attention.engine.numba.engine")
-    verifier, packing = (
+@pytest.mark.parametrize(("lookahead", "threads"), [(1, 1), (3, 2), (5, 1), (5, 2)])
+def test_compiled_proposals_are_those_of_python(drafted, monkeypatch, lookahead, threads):
+    texts, greedy, expected, draft = drafted
+    engine, verifier, packing = (
         importlib.import_module(f"keras_attention.engine.numba.{name}")
-        for name in ("verifier", "packing")
+        for name in ("engine", "verifier", "packing")
     )
     monkeypatch.setattr(engine.NumbaEngine, "thread_groups", lambda *_: (1, threads))
-    texts = [
-        "A small house.",
-        "The old man sees the red car.",
-        "Two dogs sleep in the big garden.",
-        "",
-    ]
-    texts += ["We see that the children read the books of the old teacher.", "My brother laughs."]
-    greedy = dataclasses.replace(translator, engine="numba")
-    expected = greedy.translate(texts)
-    # Half of the text is another sentence's, so that some proposals are wrong.
-    pairs = list(zip(texts, greedy([*texts[3:], *texts[:3]]), strict=True))
-    draft = LexicalDraft.train(
-        translator.tokenizer, [*pairs, *zip(texts, greedy(texts), strict=True)]
-    )
     found, reports = {}, {}
     for name, share in (("python", 0.0), ("all", 0.0), ("likely", 0.5)):
         monkeypatch.setattr(verifier, "LEAST_SHARE", share)
@@ -207,11 +210,7 @@ def test_a_draft_is_given_the_state_of_the_last_token():
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("options", OPTIONS[:2])
 def test_logits_are_made_of_the_states(engine, options):
-    if engine == "numba" and not importlib.util.find_spec("numba"):
-        pytest.skip("needs Numba")
-    if engine == "numpy" and options.get("activation") == "gelu":
-        options = {**options, "activation": "relu"}
-    model = model_with(**options)
+    model = model_for(engine, options)
     spec = model.spec()
     runner = EngineSelector(spec, "float32", engine, frozenset({"draft"})).engine()
     verifier = runner.verifier(np.array(SOURCES[:1], "int32"), LIMIT)
@@ -235,46 +234,41 @@ class Wrong:
         return list(self.ids)
 
 
-@pytest.fixture(scope="module")
-def translator():
-    return Translator.from_preset("demo_en_de", beam_size=1, engine="numpy", show_progress=False)
-
-
 @pytest.mark.backends("torch")
-def test_a_translator_drafts_single_sentences_only(translator):
+def test_a_translator_drafts_single_sentences_only(greedy_demo):
     texts = ["A small house.", "The old man sees the red car.", ""]
-    pairs = list(zip(texts, translator(texts), strict=True))
-    draft = LexicalDraft.train(translator.tokenizer, pairs)
-    drafting = dataclasses.replace(translator, draft=draft)
-    assert [drafting(text) for text in texts] == translator(texts)
+    pairs = list(zip(texts, greedy_demo(texts), strict=True))
+    draft = LexicalDraft.train(greedy_demo.tokenizer, pairs)
+    drafting = dataclasses.replace(greedy_demo, draft=draft)
+    assert [drafting(text) for text in texts] == greedy_demo(texts)
     report = dataclasses.asdict(drafting.draft_report)
     assert report["undrafted"] == 0 < report["accepted"] < report["proposed"]
-    assert drafting(texts) == translator(texts)  # in one batch
+    assert drafting(texts) == greedy_demo(texts)  # in one batch
     assert dataclasses.asdict(drafting.draft_report) == {**report, "undrafted": 2}
-    assert translator.draft_report.steps == 0
+    assert greedy_demo.draft_report.steps == 0
 
 
 @pytest.mark.backends("torch")
 @pytest.mark.parametrize("ids", [(3, -1), (10**6,), (3, 4, 5, 6)])
-def test_ids_outside_the_vocabulary_are_refused(translator, ids):
-    wrong = dataclasses.replace(translator, draft=Wrong(*ids))
+def test_ids_outside_the_vocabulary_are_refused(greedy_demo, ids):
+    wrong = dataclasses.replace(greedy_demo, draft=Wrong(*ids))
     with pytest.raises(ValueError, match="`draft` must propose at most 3 ids"):
         wrong("A small house.")
 
 
 @pytest.mark.backends("torch")
-def test_what_no_draft_speeds_up_is_refused(translator):
+def test_what_no_draft_speeds_up_is_refused(greedy_demo):
     draft = Wrong(3)
     with pytest.raises(ValueError, match="`draft` needs `beam_size=1`.*beam_size=4"):
-        dataclasses.replace(translator, draft=draft, beam_size=4)
+        dataclasses.replace(greedy_demo, draft=draft, beam_size=4)
     with pytest.raises(ValueError, match="without `sampling`"):
-        dataclasses.replace(translator, draft=draft, sampling=Sampling())
+        dataclasses.replace(greedy_demo, draft=draft, sampling=Sampling())
     with pytest.raises(ValueError, match="`draft` must be a draft"):
-        dataclasses.replace(translator, draft="lexical")
+        dataclasses.replace(greedy_demo, draft="lexical")
     with pytest.raises(ValueError, match="`lookahead`"):
-        dataclasses.replace(translator, draft=draft, lookahead=17)
+        dataclasses.replace(greedy_demo, draft=draft, lookahead=17)
     with pytest.raises((ValueError, SpecError), match="engine"):
-        dataclasses.replace(translator, draft=draft, engine="plain")
+        dataclasses.replace(greedy_demo, draft=draft, engine="plain")
     with pytest.raises(ValueError, match="ensembles, ONNX models and the plain search do not"):
         models = [model_with(seed=seed) for seed in (1, 2)]
         ModelSearch(Ensemble(models), 1, 0.6, 5, drafting=Drafting(draft, 2))

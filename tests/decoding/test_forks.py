@@ -10,7 +10,7 @@ import pytest
 from keras_attention.decoding.translator import Translator
 from keras_attention.models.transformer import Transformer
 from keras_attention.utils.forks import ForkedProcess
-from tests.decoding.test_translator import LetterTokenizer, small_model
+from tests.decoding.letters import LetterTokenizer, small_model
 
 BACKEND = keras.backend.backend()
 TEXTS = ["cab", "gabel", "hid"]
@@ -45,9 +45,7 @@ def test_numba_decodes_in_a_forked_process(has_translated):
     pytest.importorskip("numba")
     model, other = small_model(seed=7), small_model(seed=11)
     translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=3)
-    wanted = Translator(small_model(seed=7), LetterTokenizer(), beam_size=2, max_extra_length=3)(
-        TEXTS
-    )
+    wanted = dataclasses.replace(translator, model=small_model(seed=7))(TEXTS)
     later = dataclasses.replace(translator, model=other)(TEXTS)
     if has_translated:
         assert translator(TEXTS) == wanted
@@ -64,11 +62,30 @@ def test_numba_decodes_in_a_forked_process(has_translated):
     assert later != wanted
 
 
+@pytest.fixture
+def two_threads():
+    """On PyTorch; a forked process has none of them."""
+    if BACKEND != "torch":
+        yield
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.mark.parametrize("engine", [BACKEND, *["plain"] * (BACKEND == "torch")])
-def test_the_backend_decodes_or_says_at_once_that_it_cannot(engine):
-    translator = Translator(small_model(), LetterTokenizer(), beam_size=2, engine=engine)
-    wanted = translator(TEXTS)
-    found = in_child(lambda: translator(TEXTS))
+def test_the_backend_decodes_or_says_at_once_that_it_cannot(engine, two_threads):
+    """A model so wide that PyTorch computes with several threads."""
+    model = small_model(hidden_dim=256, intermediate_dim=512, num_heads=2)
+    translator = Translator(
+        model, LetterTokenizer(), beam_size=2, max_extra_length=5, engine=engine
+    )
+    texts = TEXTS * 12
+    wanted = translator(texts)
+    found = in_child(lambda: translator(texts))
     if BACKEND == "torch":  # with one thread
         assert found == wanted
     else:

@@ -9,15 +9,7 @@ import pytest
 from keras_attention.decoding.hypotheses import SearchRules
 from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.engine.base import State
-from tests.decoding.oracle_search import (
-    LIMITS,
-    SEARCHES,
-    Tables,
-    as_list,
-    assert_same,
-    greedy,
-    penalty,
-)
+from tests.decoding.oracle_search import LIMITS, SEARCHES, Tables, as_list, assert_same
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -88,17 +80,8 @@ class TableState(State):
         return np.take_along_axis(rows, order, -1).astype("float32"), order.astype("int32")
 
 
-def search(
-    tables,
-    limits,
-    beam_size,
-    end,
-    row_sizes=None,
-    fixed_length=None,
-    windows=(None, 3, 1),
-    **options,
-):
-    decoder = TableState(tables, beam_size, row_sizes, fixed_length, windows)
+def search(tables, limits, beam_size, end, state=(), **options):
+    decoder = TableState(tables, beam_size, *state)
     longest = options.get("max_length") or max(1, *limits)
     rules = SearchRules(beam_size, START, end, PAD, options.get("length_penalty", 0.6))
     limits = np.array(limits, "int32")
@@ -124,11 +107,8 @@ def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, windows, 
     if block is not None:
         monkeypatch.setattr("keras_attention.decoding.incremental_search.BLOCK", block)
     fixed_length = max(limits) if block is None else None
-    got, decoder = search(
-        *(tables, limits, beam_size, end, row_sizes, fixed_length, windows),
-        length_penalty=alpha,
-        stop=stop,
-    )
+    state = (row_sizes, fixed_length, windows)
+    got, decoder = search(tables, limits, beam_size, end, state, length_penalty=alpha, stop=stop)
     assert bool(decoder.rooms) == (block is not None)
     if block is not None and None not in windows:
         reach = beam_size * (max(windows) - 1)
@@ -155,22 +135,6 @@ def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, windows, 
             searched = sum(number > index for number in steps)
             wanted.append(searched if searched <= 0.75 * wanted[-1] else wanted[-1])
         assert rows == wanted[1:], "the others' state is copied when a quarter is done"
-
-
-def test_greedy_takes_the_likeliest_token():
-    limits = [5, 4, 5, 3, 5, 5, 2]
-    tables = Tables(seed=3, num_sentences=7, vocabulary_size=4)
-    got, _ = search(tables, limits, 1, end=2)
-    endings = set()
-    for sentence, limit in enumerate(limits):
-        total, tokens = greedy(
-            lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix), 2, limit
-        )
-        is_finished = tokens[-1] == 2
-        endings.add(is_finished)
-        score = total / penalty(len(tokens), 0.6) if is_finished else total
-        assert_same(got[sentence], [(score, tokens, is_finished)])
-    assert endings == {True, False}
 
 
 def test_a_sentence_does_not_depend_on_its_neighbours():

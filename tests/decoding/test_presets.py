@@ -13,6 +13,7 @@ from keras_attention.interop import hub
 from keras_attention.recipes.saving import save_model
 from keras_attention.spec import SpecError
 from keras_attention.utils.run_folder import RunFolder
+from tests.decoding.letters import assert_alike
 from tests.recipes.small_runs import untrained_run
 
 BACKEND = keras.backend.backend()
@@ -42,9 +43,7 @@ def exported(run, tmp_path_factory):
 def test_a_preset_translates_as_its_run(run, engine):
     expected = Translator.from_run(run, engine=engine, **OPTIONS).translate(TEXTS, n_best=2)
     found = Translator.from_preset(run, engine=engine, **OPTIONS).translate(TEXTS, n_best=2)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [t.text for t in ours] == [t.text for t in theirs]
-        np.testing.assert_allclose([t.score for t in ours], [t.score for t in theirs], atol=1e-5)
+    assert_alike(found, expected, rtol=1e-7)
 
 
 @pytest.mark.backends("torch")
@@ -77,21 +76,16 @@ def test_another_programs_folder(run, exported):
 
 
 @pytest.mark.backends("torch")
-def test_commands_take_a_preset(exported, run, tmp_path, capsys, monkeypatch):
+def test_commands_take_a_preset(exported, run, tmp_path, capsys):
     text = tmp_path / "text"
     text.write_text("\n".join(TEXTS) + "\n")
     expected = Translator.from_preset(exported, beam_size=2)(TEXTS)
     main(["translate", str(exported), "--input", str(text), "--beam-size", "2"])
     assert capsys.readouterr().out.splitlines() == expected
-    page = tmp_path / "page.html"
-    main(["attention", str(exported), TEXTS[0], "--output", str(page)])
-    assert page.is_file()
-    capsys.readouterr()
-    files = []
+    given = []
     for name, line in {"source": TEXTS[0], "target": "a dog"}.items():
-        files.append(tmp_path / name)
-        files[-1].write_text(line + "\n")
-    given = ["--source-file", str(files[0]), "--target-file", str(files[1])]
+        (tmp_path / name).write_text(line + "\n")
+        given += [f"--{name}-file", str(tmp_path / name)]
     scores = []
     for model in (exported, run):
         main(["score", str(model), *given])

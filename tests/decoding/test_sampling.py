@@ -9,15 +9,16 @@ import pytest
 from keras_attention.decoding.sampled_tokens import sampled_tokens
 from keras_attention.decoding.sampling import Sampling
 from keras_attention.decoding.translator import Translator
-from tests.decoding.oracle_search import penalty
-from tests.decoding.test_translator import (
+from tests.decoding.letters import (
     END,
     CopyModel,
     LetterTokenizer,
+    assert_alike,
     forward_log_probabilities,
     random_texts,
     small_model,
 )
+from tests.decoding.oracle_search import penalty
 
 BACKEND = keras.backend.backend()
 ENGINES = (BACKEND, *(("numba",) if BACKEND == "torch" else ()))
@@ -139,11 +140,7 @@ def test_engines_draw_what_the_plain_search_draws(engine, sampling):
         for translator in (dataclasses.replace(plain, engine=engine), plain)
     )
     assert len({t.token_ids for best in wanted for t in best}) > 10
-    for ours, theirs in zip(found, wanted, strict=True):
-        assert [t.token_ids for t in ours] == [t.token_ids for t in theirs]
-        np.testing.assert_allclose(
-            [t.score for t in ours], [t.score for t in theirs], rtol=1e-4, atol=1e-5
-        )
+    assert_alike(found, wanted)
 
 
 def sampler(**options):

@@ -45,19 +45,8 @@ LETTERS = (
 
 def hostile_texts():
     random = np.random.default_rng(8)
-    texts = [
-        "",
-        " ",
-        "\0",
-        "\u200b",
-        "\ufeff",
-        "▁",
-        " ▁ \t",
-        "</s>",
-        "<pad> <unk>",
-        "\\x{0}",
-        "a" * 40,
-    ]
+    texts = ["", " ", "\0", "\u200b", "\ufeff", "▁", " ▁ \t", "</s>", "<pad> <unk>", "\\x{0}"]
+    texts.append("a" * 40)
     texts += [unicodedata.normalize(form, "Äpfel für Ǖ 각") for form in ("NFC", "NFD", "NFKD")]
     texts += [
         f"The\u00ad dog{chr(space)}sleeps." for space in (9, 11, 28, 0x85, 0xA0, 0x2029, 0x3000)

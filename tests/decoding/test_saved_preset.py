@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -18,11 +17,11 @@ from keras_attention.recipes import bulk
 from keras_attention.spec import SpecError
 from keras_attention.utils.files import DamagedFile, OccupiedPath, sha256_of, write_signed_json
 from keras_attention.utils.signed_json import signed_json
-from tests.helpers import numpy
+from tests.decoding.letters import assert_alike
+from tests.helpers import contents, numpy
 from tests.models.test_options import PAIRWISE, RICH, model_of
 
 BACKEND = keras.backend.backend()
-ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["ein Hund", "", "das Haus ist klein und der Hund sieht es", "der kleine Hund"]
 MANIFEST = "keras_attention.json"
 
@@ -32,12 +31,10 @@ def tokenizer_of(model):
     sizes = [model.vocabulary_size, model.target_vocabulary_size]
     pieces = [[f"{side}{i}" for i in range(size)] for side, size in zip("st", sizes, strict=True)]
     ids = {
-        name: getattr(model, name) for name in ("pad_token_id", "start_token_id", "end_token_id")
+        f"{name}_token_id": getattr(model, f"{name}_token_id") for name in ("pad", "start", "end")
     }
-    same = sizes[0] == sizes[1]
-    return Tokenizer(
-        ImportedPieces.model(pieces[:1] if same else pieces, [None, None], ids, [2, 2]), "imported"
-    )
+    sides = pieces[:1] if sizes[0] == sizes[1] else pieces
+    return Tokenizer(ImportedPieces.model(sides, [None, None], ids, [2, 2]), "imported")
 
 
 def plain_translator(**options):
@@ -65,8 +62,9 @@ def same_weights(ours, theirs):
         np.testing.assert_array_equal(numpy(weight), numpy(theirs[path]), err_msg=path)
 
 
-# On PyTorch each: what is read differs by the option, not by the backend.
-COMING_BACK = {"rich": RICH, **(dict(enumerate(PAIRWISE)) if BACKEND == "torch" else {})}
+# On PyTorch each: what is read differs by the option, not by the backend. The first nine rows hold every
+# value of each option, and 426 of the 445 pairs.
+COMING_BACK = {"rich": RICH, **(dict(enumerate(PAIRWISE[:9])) if BACKEND == "torch" else {})}
 
 
 @pytest.mark.parametrize("options", COMING_BACK.values(), ids=map(str, COMING_BACK))
@@ -87,9 +85,7 @@ def test_every_option_comes_back(options, tmp_path):
 
 def test_translations_and_the_models_own_options(saved):
     original, found = plain_translator(), Translator.from_preset(saved)
-    for ours, theirs in zip(found.translate(TEXTS), original.translate(TEXTS), strict=True):
-        assert ours[0].token_ids == theirs[0].token_ids
-        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-5)
+    assert_alike(found.translate(TEXTS), original.translate(TEXTS), rtol=1e-6)
     model = Transformer.from_preset(saved)
     assert (model.dropout, model.recompute) == (0.25, True)
     for name in MODEL_OPTIONS:
@@ -237,15 +233,11 @@ def test_files_that_are_cut_off_too_long_or_missing(saved, tmp_path):
 def places(value, path=()):
     """The path of every value in a JSON object, up to three of each list."""
     yield path
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value[:3])
-        if isinstance(value, list)
-        else ()
-    )
-    for name, each in inner:
-        yield from places(each, (*path, name))
+    if isinstance(value, list):
+        value = dict(enumerate(value[:3]))
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from places(each, (*path, name))
 
 
 @pytest.mark.backends("torch")
@@ -296,37 +288,27 @@ def outside(file, name, other):
     file.create_dataset(name, shape=(12,), dtype="float32", external=[(other, 0, 48)])
 
 
+def dataset(**options):
+    return lambda file, name, other: file.create_dataset(name, **options)
+
+
+HOSTILE = {
+    "external": external,
+    "virtual": virtual,
+    "outside": outside,
+    "unstored": dataset(shape=(2**45,), dtype="float32"),
+    "packed": dataset(shape=(2**30,), dtype="float32", chunks=(2**20,), compression="gzip"),
+    "objects": objects,
+    "integers": dataset(data=np.ones(12, "int32")),
+    "nan": dataset(data=np.full(12, np.nan, "float32")),
+    "wide": dataset(data=np.ones(13, "float32")),
+    "group": lambda file, name, other: file.create_group(name),
+    "absent": lambda file, name, other: None,
+}
+
+
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize(
-    "put",
-    [
-        external,
-        virtual,
-        outside,
-        lambda file, name, other: file.create_dataset(name, shape=(2**45,), dtype="float32"),
-        lambda file, name, other: file.create_dataset(
-            name, shape=(2**30,), dtype="float32", chunks=(2**20,), compression="gzip"
-        ),
-        objects,
-        lambda file, name, other: file.create_dataset(name, data=np.ones(12, "int32")),
-        lambda file, name, other: file.create_dataset(name, data=np.full(12, np.nan, "float32")),
-        lambda file, name, other: file.create_dataset(name, data=np.ones(13, "float32")),
-        lambda file, name, other: file.create_group(name),
-        lambda file, name, other: None,
-    ],
-    ids=[
-        "external",
-        "virtual",
-        "outside",
-        "unstored",
-        "packed",
-        "objects",
-        "integers",
-        "nan",
-        "wide",
-    ]
-    + ["group", "absent"],
-)
+@pytest.mark.parametrize("put", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_arrays(saved, tmp_path, put):
     import h5py
 
@@ -381,13 +363,9 @@ def test_only_an_unchanged_preset_is_replaced(saved, tmp_path):
         translator.save_to_preset(folder)
     translator.save_to_preset(folder, card={"name": "second"}, overwrite=True)
     assert read_preset(folder).card["name"] == "second"
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    for change in (
-        "notes.txt",
-        "assets/notes.txt",
-        "README.md",
-        "assets/tokenizer/tokenizer.model",
-    ):
+    before = contents(folder)
+    others = ("notes.txt", "assets/notes.txt")
+    for change in (*others, "README.md", "assets/tokenizer/tokenizer.model"):
         content = (folder / change).read_bytes() if (folder / change).exists() else None
         (folder / change).write_bytes(b"mine")
         with pytest.raises(OccupiedPath, match="did not write it, or not all of it"):
@@ -399,14 +377,14 @@ def test_only_an_unchanged_preset_is_replaced(saved, tmp_path):
     (other / "config.json").write_text("{}")
     with pytest.raises(OccupiedPath):
         translator.save_to_preset(other, overwrite=True)
-    with pytest.raises(ValueError, match="`card` must hold only what JSON can"):
-        translator.save_to_preset(folder, card={"a": {1}}, overwrite=True)
-    with pytest.raises(ValueError, match="`weights_dtype` must be one of"):
-        translator.save_to_preset(folder, weights_dtype="int4", overwrite=True)
-    with pytest.raises(ValueError, match="`sample`"):
-        translator.save_to_preset(folder, sample=[3], overwrite=True)
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert not (tmp_path / "preset").with_name("x").exists()
+    for wrong, message in (
+        ({"card": {"a": {1}}}, "`card` must hold only what JSON can"),
+        ({"weights_dtype": "int4"}, "`weights_dtype` must be one of"),
+        ({"sample": [3]}, "`sample`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            translator.save_to_preset(folder, **wrong, overwrite=True)
+    assert before == contents(folder)
 
 
 @pytest.mark.backends("torch")

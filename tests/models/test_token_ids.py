@@ -170,7 +170,7 @@ def test_a_search_for_nan_finds_none_in_a_healthy_model():
     import tensorflow as tf
 
     from keras_attention import Adam, LabelSmoothedCrossentropy, Translator
-    from tests.decoding.test_translator import LetterTokenizer
+    from tests.decoding.letters import LetterTokenizer
 
     inputs = {
         "encoder_token_ids": np.array([[3, 5, 1, 0], [4, 1, 0, 0], [9, 8, 7, 1]]),

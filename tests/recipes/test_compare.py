@@ -3,7 +3,7 @@
 import pytest
 
 from keras_attention.recipes.compare import compare_precisions
-from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
+from tests.decoding.letters import LetterTokenizer, random_texts, small_model
 
 pytestmark = pytest.mark.backends("torch")  # with int8 once, where nothing is traced
 
