@@ -55,6 +55,10 @@ class Door:
         for name in SWITCHES:
             if name in given:
                 check_switch(name, given[name])
+            if name in positional:  # as Keras refuses it
+                raise ValueError(
+                    f"`{name}` should be passed as a keyword argument: {name}={given[name]!r}"
+                )
         # Several rows may share one row of a state, and it has positions of its own.
         states = [name for name in STATES if given.get(name) is not None]
         for name in states:
@@ -77,11 +81,9 @@ class Door:
                 raise ValueError(f"`{name}` must not be empty. Received: shape {shape}")
             if axes[0].isalpha() and not states:
                 sizes = {**dict(zip(axes, shape, strict=False)), **sizes}
-        # The rest goes by name: Keras adds the masks that tensors carry by name, beside those by position.
-        names = itertools.takewhile(
-            lambda name: "mask" not in name and name not in SWITCHES, positional
-        )
-        converted = [given.pop(name) for name in names]
+        # Masks and what follows go by name: Keras adds those that tensors carry by name, too.
+        tensors = itertools.takewhile(lambda name: "mask" not in name, positional)
+        converted = [given.pop(name) for name in tensors]
         return super().__call__(*converted, *args[len(positional) :], **given)  # type: ignore[misc]
 
 

@@ -129,13 +129,14 @@ def test_a_mask_by_position_in_a_functional_model(layer, name, between):
 
 
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize(
-    ("layer", "tensors", "others"),
-    [(MultiHeadAttention(2, 3), 3, 4), (TransformerEncoderBlock(2, 5), 1, 3)],
-    ids=lambda value: type(value).__name__,
-)
-def test_a_switch_by_position_behind_the_masks_of_a_functional_model(layer, tensors, others):
-    inputs = keras.Input((T, 4))
-    outputs, scores = layer(*[inputs] * tensors, *[None] * others, True)
-    assert (outputs.shape, scores.shape) == ((None, T, 4), (None, 2, T, T))
-    assert len(layer(*[np.ones((1, T, 4))] * tensors, *[None] * others, True)) == 2
+def test_masks_by_position_beside_those_that_tensors_carry():
+    """Keras gives a layer the masks of its tensors by name."""
+    layer, words = MultiHeadAttention(2, 3), np.array([[5, 2, 7], [4, 0, 0]])
+    inputs = keras.Input((T,), dtype="int32")
+    x = keras.layers.Embedding(9, 4, mask_zero=True)(inputs)
+    model = keras.Model(inputs, layer(x, x, x, None, None, None, None))
+    vectors = model.layers[1](words)
+    expected = layer(vectors, vectors, key_mask=words != 0)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(model(words))[:, 0], ops.convert_to_numpy(expected)[:, 0], atol=1e-6
+    )

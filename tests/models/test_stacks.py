@@ -58,7 +58,7 @@ def test_equals_the_paper_in_numpy(options):
 def test_a_switch_given_by_position_is_not_called_a_mask():
     """Behind the last tensor of `call` comes `training`, which Keras wants by name."""
     layer = encoder()
-    with pytest.raises(ValueError, match="should be passed as a keyword argument: True"):
+    with pytest.raises(ValueError, match="`training` should be passed as a keyword argument: tra"):
         layer(X, PADDING, None, True)
     with pytest.raises(ValueError, match="`training` must be True, False or None. Received"):
         layer(X, PADDING, None, PADDING)
