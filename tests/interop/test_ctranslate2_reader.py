@@ -38,8 +38,11 @@ def open_translator(folder):
     return ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
 
 
-def write_model(folder, pre_norm=True, quantization=None, shared=False, **config):
-    """Random weights, other vocabularies and biases everywhere, by CTranslate2's own writer."""
+def write_model(folder, pre_norm=True, quantization=None, shared=False, scale=True, **config):
+    """Random weights, other vocabularies and biases everywhere, by CTranslate2's own writer.
+
+    `scale` multiplies the embeddings of the source: a number, or True for the root of their width.
+    """
     from ctranslate2.specs import common_spec, transformer_spec
 
     random = np.random.default_rng(4)
@@ -77,6 +80,7 @@ def write_model(folder, pre_norm=True, quantization=None, shared=False, **config
             linear(layer.ffn.linear_0, inner, dim)
             linear(layer.ffn.linear_1, dim, inner)
             norm(layer.ffn.layer_norm)
+    spec.encoder.scale_embeddings = scale
     spec.register_source_vocabulary([*SOURCE, "<unk>"])
     spec.register_target_vocabulary([*SOURCE, "<unk>"] if shared else TARGET)
     for name, value in config.items():
@@ -141,6 +145,11 @@ def test_scores_with_one_vocabulary_and_two_tables(tmp_path):
 def test_stored_types(kind, start, tmp_path):
     """CTranslate2 turns the same stored numbers into float32."""
     write_model(tmp_path / "model", quantization=kind, decoder_start_token=start)
+    check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
+
+
+def test_a_scale_above_what_8_bits_hold(tmp_path):
+    write_model(tmp_path / "model", quantization="int8", scale=900.0)
     check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
 
 
