@@ -18,6 +18,7 @@ from keras_attention.training.processes import (
     process_count,
 )
 from keras_attention.utils.checks import check_integer, static_shape
+from keras_attention.utils.forks import unless_forked
 
 KERAS_BATCH_SIZE = 32  # of `fit`, if nothing is said
 SAVED_MODEL = "tf_saved_model"  # Keras' format of `export`, if nothing is said
@@ -127,6 +128,10 @@ class TrainableModel(keras.Model):
         check_some(x)
         self.check_data(x)
         return super().predict(x, *args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments = super().__reduce__()
+        return unless_forked, (make, *arguments)
 
     def input_signature(self) -> Any:
         """Return the inputs of a model that was built without data, as `keras.InputSpec`s, for `export`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from keras_attention.utils.backend import running_backend
 
@@ -42,3 +44,24 @@ def check_process(computes: bool = True) -> None:
             "multiprocessing.get_context('spawn'), or decode by Numba: with a `Translator` that was "
             "made before the fork, or by `Translator.from_spec`, which needs no backend."
         )
+
+
+class _Refused:
+    """Stands for what a forked process cannot have: any use of it raises the error."""
+
+    def __init__(self, error: ForkedProcess):
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
+
+
+def unless_forked(make: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what is made of a pickle; what cannot be made in a forked process says so at its first use.
+
+    A pool's worker that dies of a task that it cannot read is started again, for ever.
+    """
+    try:
+        return make(*arguments)
+    except ForkedProcess as error:
+        return _Refused(error)

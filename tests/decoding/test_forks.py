@@ -98,3 +98,16 @@ def test_a_model_is_not_made_where_it_would_wait_for_ever():
     found = in_child(lambda: Transformer(9, 1, 8, 12, 2).count_params())
     expected = Transformer(9, 1, 8, 12, 2).count_params()
     assert found == expected if BACKEND == "torch" else found[0] == "ForkedProcess"
+
+
+def test_a_pool_of_forked_processes_answers():
+    """A worker that cannot read its task would be started again and again, and the pool wait for ever."""
+    translator = Translator(small_model(), LetterTokenizer(), beam_size=2, engine=BACKEND)
+    wanted = translator(TEXTS)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        asked = pool.map_async(translator, [TEXTS])
+        if BACKEND == "torch":
+            assert asked.get(120) == [wanted]
+        else:
+            with pytest.raises(ForkedProcess, match=f"forked after '{BACKEND}' had started"):
+                asked.get(120)
