@@ -67,6 +67,9 @@ class Measured:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, and count its answer."""
+        if scope["type"] != "http":  # ours sends no other, but an ASGI server may
+            await self.app(scope, receive, send)
+            return
         path = scope["path"] if scope["path"] in self.paths else "other"
         begun = time.perf_counter()
         status = 500

@@ -53,7 +53,7 @@ class _Refused:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        raise self._error
+        raise vars(self)["_error"]
 
 
 def unless_forked(make: Callable[..., Any], *arguments: Any) -> Any:

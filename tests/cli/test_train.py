@@ -486,7 +486,8 @@ def test_own_validation_and_test_files(asked, tmp_path):
 @pytest.mark.parametrize("twice", [["--test-files", 0, 1], ["--validation-files", 2, 2]])
 def test_a_file_that_is_given_twice_is_refused(refused, tmp_path, twice):
     files = [*write_files(tmp_path, "train", 0, 60), *write_files(tmp_path, "dev", 60, 9)]
-    refused("train", *text_of(files), twice[0], *(files[index] for index in twice[1:]))
+    error = refused("train", *text_of(files), twice[0], *(files[index] for index in twice[1:]))
+    assert f"{files[twice[1]]}' is given twice" in error, error
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The API over real sockets: its fields, its errors, its limits; what many ask at once."""
 
+import asyncio
 import json
 import re
 import socket
@@ -15,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from keras_attention.serving import fields
 from keras_attention.serving.app import STATIC, Service
 from keras_attention.serving.fields import Limits
+from keras_attention.serving.metrics import Measured
 from keras_attention.serving.models import paired
 from keras_attention_viewer.page import STATIC as VIEWER
 from tests.serving.served import HOST, WAIT, Shouting, ask, running, shouted, translate, wait_until
@@ -455,3 +457,14 @@ def test_a_clean_stop_answers_what_was_accepted(service, translator):
         idle.close()
         with pytest.raises(ConnectionRefusedError):
             raw(port, b"")
+
+
+def test_what_is_no_request_passes_uncounted():
+    """As other ASGI servers send when they start; it has no path."""
+    passed = []
+
+    async def app(scope, receive, send):
+        passed.append(scope["type"])
+
+    asyncio.run(Measured(app, None, ())({"type": "lifespan"}, None, None))
+    assert passed == ["lifespan"]
