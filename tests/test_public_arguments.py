@@ -100,7 +100,6 @@ MORE = {
     "TranslationConfig.learning_rate_factor": [1e9],
     "TranslationConfig.peak_learning_rate": [1e30],
     "TranslationConfig.source_prefix": ["", " "],
-    "WellFormedTrees.end_token_id": [11],
     "as_tf_dataset.batches": [[], np.ones(2)],
     "attention_entries.alignments": [[]],
     "attention_entries.alternatives": [[]],

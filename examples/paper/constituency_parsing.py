@@ -23,16 +23,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import common
 import numpy as np
+from parsing.treebanks import Treebank, load_treebank, treebank_from_files
 
 from keras_attention.cli.options import add_options
 from keras_attention.cli.train import configured
-from keras_attention.data.treebanks import Treebank, load_treebank, treebank_from_files
 from keras_attention.recipes.config import ModelOptions, TranslationConfig
 
 if TYPE_CHECKING:
     from nltk import Tree
-
-    from keras_attention.evaluation.bracketing import SentenceScore
+    from parsing.bracketing import SentenceScore
 
 
 class Parser(NamedTuple):
@@ -248,7 +247,7 @@ def spread(trees: list[Tree], number: int | None) -> list[Tree]:
 
 def sentence_scores(golds: Sequence[Tree], parses: Parses) -> dict[str, list[SentenceScore]]:
     """Score each system, and the unconstrained search without repairs."""
-    from keras_attention.evaluation.bracketing import bracketing_counts
+    from parsing.bracketing import bracketing_counts
 
     trees = {system: [p.tree for p in known["parses"]] for system, known in parses.items()}
     if "repaired" in parses:
@@ -267,7 +266,7 @@ def figures_of(
     scores: Mapping[str, Sequence[SentenceScore]], parses: Parses
 ) -> dict[str, dict[str, Any]]:
     """Return the figures of each system, and how they differ from the constrained search."""
-    from keras_attention.evaluation.bracketing import BracketingScore
+    from parsing.bracketing import BracketingScore
 
     systems = {}
     for system, own in scores.items():
@@ -337,8 +336,7 @@ def paper_table() -> common.Table:
 def f1_by_length(scores: Mapping[str, Sequence[SentenceScore]]) -> Any:
     """Draw the F1 of all sentences of a length, for each system."""
     from matplotlib.figure import Figure
-
-    from keras_attention.evaluation.bracketing import BracketingScore
+    from parsing.bracketing import BracketingScore
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()

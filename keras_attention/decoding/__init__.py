@@ -6,7 +6,6 @@ from keras_attention.utils.lazily import imported_lazily
 _PLACES = {
     "plain_search": ("beam_search",),
     "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint"),
-    "tree_constraint": ("WellFormedTrees",),
     "draft_heads": ("DraftHeads",),
     "drafts": ("LexicalDraft",),
     "drafted_search": ("DraftReport",),

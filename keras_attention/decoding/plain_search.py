@@ -113,7 +113,7 @@ class Constraint(Protocol):
     Like `step`, it may use only `keras.ops`, on tensors (B, W, ...): it is traced with the search.
     Log-probabilities stay those of the model; tokens that are not allowed are just not chosen. A constraint
     may also have `rescore(logits, state, index)`, which returns other logits (B, W, V) to score with.
-    `decoding.constraints` and `decoding.tree_constraint` have some constraints.
+    `decoding.constraints` has some constraints.
     """
 
     def allowed(self, state: Any, index: Any) -> Any:

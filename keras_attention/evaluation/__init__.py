@@ -1,7 +1,6 @@
 """How good a model is, and what it cost: BLEU, chrF, perplexity, FLOPs, and one report of it all."""
 
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf, corpus_ter
-from keras_attention.evaluation.bracketing import bracketing_f1
 from keras_attention.evaluation.comparison import PairedDifference, corpus_scores, paired_bootstrap
 from keras_attention.evaluation.cost import (
     ModelSizes,
@@ -26,7 +25,6 @@ __all__ = [
     "Sentences",
     "System",
     "TrainingMemory",
-    "bracketing_f1",
     "corpus_bleu",
     "corpus_chrf",
     "corpus_scores",

@@ -8,90 +8,14 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.data.trees import delinearize
 from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases, TextConstraint
 from keras_attention.decoding.plain_search import beam_search
 from keras_attention.decoding.translator import Translator
-from keras_attention.decoding.tree_constraint import WellFormedTrees
-from keras_attention.ops.compile import compile_for_inference
 from keras_attention.spec import SpecError
+from tests.decoding.constrained import LastToken, assert_all_found, search
 from tests.decoding.letters import CopyModel, LetterTokenizer, assert_alike, small_model
-from tests.decoding.oracle_search import Tables, penalty
 
 BACKEND = keras.backend.backend()
-ALPHA = 0.6
-# Two phrases, two tags and the end, at ids in no order.
-END, SYMBOLS = 3, {0: "(NP", 1: ")NP", 2: "NN", 4: "(S", 5: ")S", 6: "."}
-PHRASES, TAGS = {"S": (4, 5), "NP": (0, 1)}, (2, 6)
-
-
-class LastToken(Tables):
-    """The next token depends on the position and on the last one, in each sentence differently."""
-
-    def log_probabilities(self, sentence, prefix):
-        return super().log_probabilities(sentence, (len(prefix), *prefix[-1:]))
-
-
-def search(tables, limits, beam_size, end, constraint, start):
-    """The n best of each sentence, [(score, tokens, is_finished)]."""
-    limit, size = max(limits), tables.vocabulary_size
-    table = np.array([
-        [[tables.log_probabilities(b, (0,) * (i - 1) + (last,) * (i > 0)) for last in range(size)]
-         for i in range(limit)]
-        for b in range(len(limits))
-    ], "float32")  # fmt: skip
-
-    def step(token_ids, index, cache):
-        rows = ops.take(ops.convert_to_tensor(table), index, axis=1)
-        return ops.take_along_axis(rows, token_ids[..., None], axis=1), cache
-
-    def run(state, max_lengths):
-        return beam_search(
-            step, {}, max_lengths, beam_size, start_token_id=0, end_token_id=end, pad_token_id=-1,
-            length_penalty=ALPHA, stop="n_best", max_length=limit,
-            constraint=constraint, constraint_state=state,
-        )  # fmt: skip
-
-    layer = keras.layers.Dense(2)
-    layer.build((None, 3))
-    run = compile_for_inference(run, layer)
-    result = run(start, np.array(limits, "int32"))
-    sequences, scores, lengths, finished = (ops.convert_to_numpy(field) for field in result)
-    return [
-        [
-            (float(scores[b, k]), tuple(sequences[b, k, : lengths[b, k]].tolist()), finished[b, k])
-            for k in range(beam_size)
-            if lengths[b, k]
-        ]
-        for b in range(len(limits))
-    ]
-
-
-def every_accepted(tables, sentence, limit, end, accepts, rescored):
-    """All hypotheses with an end within the limit that the rule accepts, best first."""
-    found = []
-
-    def grow(prefix, total):
-        row = rescored(tables.log_probabilities(sentence, prefix))
-        for token in range(tables.vocabulary_size):
-            tokens, score = (*prefix, token), total + row[token]
-            if token == end and accepts(sentence, tokens):
-                found.append((score / penalty(len(tokens), ALPHA), tokens))
-            elif token != end and len(tokens) < limit:
-                grow(tokens, score)
-
-    grow((), 0.0)
-    return sorted(found, reverse=True)
-
-
-def assert_all_found(got, tables, limits, end, accepts, rescored=lambda row: row):
-    for sentence, limit in enumerate(limits):
-        expected = every_accepted(tables, sentence, limit, end, accepts, rescored)
-        assert expected and [tokens for _, tokens, _ in got[sentence]] == [t for _, t in expected]
-        assert all(is_finished for _, _, is_finished in got[sentence])
-        np.testing.assert_allclose(
-            [score for score, *_ in got[sentence]], [score for score, _ in expected], rtol=2e-5
-        )
 
 
 def test_a_prefix_is_forced_and_the_rest_is_searched():
@@ -137,84 +61,6 @@ def test_phrases_must_occur_before_the_end():
         return all(contains(tokens, phrase) for phrase in wanted)
 
     assert_all_found(got, tables, limits, end, accepts)
-
-
-def is_tree(words, symbols, leaves="tags"):
-    """The reader of trees decides, not the automaton."""
-    try:
-        tree = delinearize(words, symbols, leaves)
-    except ValueError:
-        return False
-    return tree.label() in PHRASES and all(len(node) for node in tree.subtrees())
-
-
-def test_every_hypothesis_is_a_tree_and_every_tree_is_one():
-    words, limits = ["a", "ab", "abc", "a"], [6, 6, 6, 5]
-    tables = LastToken(seed=13, num_sentences=4, vocabulary_size=7, sharpness=1.0)
-    constraint = WellFormedTrees(7, PHRASES, TAGS, END)
-    beam_size = 60
-    start = constraint.start([len(w) for w in words], limits, beam_size)
-    got = search(tables, limits, beam_size, END, constraint, start)
-    assert len({len(found) for found in got}) > 1
-
-    def accepts(sentence, tokens):
-        return is_tree(list(words[sentence]), [SYMBOLS[token] for token in tokens[:-1]])
-
-    assert_all_found(got, tables, limits, END, accepts)
-
-
-@pytest.mark.backends("torch")
-def test_every_tree_holds_the_words_of_its_sentence():
-    """The tokens 2 and 6 are pieces of words; a word must stand there whole."""
-    words = [[[2]], [[2, 6]], [[2], [6]], [[6, 2], [2]], []]
-    limits = [6, 7, 6, 7, 0]
-    tables = LastToken(seed=3, num_sentences=5, vocabulary_size=7, sharpness=1.0)
-    constraint = WellFormedTrees(7, PHRASES, (), END)
-    beam_size = 60
-    got = search(
-        tables, limits, beam_size, END, constraint, constraint.start(words, limits, beam_size)
-    )
-
-    def accepts(sentence, tokens):
-        pieces = [str(piece) for word in words[sentence] for piece in word]
-        ends = np.cumsum([0, *map(len, words[sentence])])
-        symbols, done = [], 0
-        for token in tokens[:-1]:
-            if str(token) in pieces:
-                done += 1
-            elif done not in ends:
-                return False
-            symbols.append(str(token) if str(token) in pieces else SYMBOLS[token])
-        return is_tree(pieces, symbols, "words")
-
-    def rescored(row):
-        """Each piece counts as all pieces."""
-        pieces = np.logaddexp(row[2], row[6])
-        return np.where(np.isin(np.arange(7), [2, 6]), pieces, row)
-
-    assert_all_found(got[:4], tables, limits[:4], END, accepts, rescored)
-    assert len({len(found) for found in got}) > 2
-
-
-@pytest.mark.backends("torch")
-def test_narrow_beams_write_trees_whatever_the_model_prefers():
-    """The model would open phrases for ever; the depth and the length are limited."""
-    limits, words = [25, 12, 8], [list("abcdefg"), list("ab"), list("abcde")]
-    tables = LastToken(seed=2, num_sentences=3, vocabulary_size=7)
-    constraint = WellFormedTrees(7, PHRASES, TAGS, END, max_depth=6)
-    start = constraint.start([len(w) for w in words], limits, 2)
-
-    def prefers_to_open(sentence, prefix):
-        row = LastToken.log_probabilities(tables, sentence, prefix) + 9.0 * (np.arange(7) == 4)
-        return row - np.log(np.exp(row).sum())
-
-    tables.log_probabilities = prefers_to_open
-    got = search(tables, limits, 2, END, constraint, start)
-    for sentence, found in enumerate(got):
-        for _, tokens, is_finished in found:
-            assert is_finished
-            symbols = [SYMBOLS[token] for token in tokens[:-1]]
-            assert delinearize(words[sentence], symbols).height() <= 6 + 2
 
 
 @pytest.mark.backends("torch")
@@ -281,21 +127,16 @@ def ids_of(text):
 
 
 FREE, TWO = ForcedPrefix(17), RequiredPhrases(17, 1)
-TREES = WellFormedTrees(17, {"S": (14, 15), "NP": (12, 13)}, (), 1)
-# Of each text: its beginning backwards; its end and an `i`; its letters as words, two in one.
+# Of each text: its beginning backwards; its end and an `i`.
 ON_TEXTS = {
     "prefix": (FREE, lambda text: ids_of(text)[1::-1]),
     "phrases": (TWO, lambda text: [ids_of(text)[-2:], [11]] if text else []),
-    "trees": (
-        TREES,
-        lambda text: [[i] for i in ids_of(text)[2:]] + [ids_of(text)[:2]] * bool(text),
-    ),
 }
 
 
 @pytest.mark.parametrize(
     ("kind", "beam_size"),
-    [("trees", 3)] if BACKEND != "torch" else itertools.product(ON_TEXTS, (1, 3)),
+    [("phrases", 3)] if BACKEND != "torch" else itertools.product(ON_TEXTS, (1, 3)),
 )
 def test_an_engine_finds_what_the_plain_search_finds(kind, beam_size):
     """In a batch that rows leave at different steps, and whose buffer is compacted."""
@@ -330,21 +171,10 @@ def test_what_cannot_have_constraints_is_named():
         Translator(spec, LetterTokenizer(), constraint=constraint)
 
 
-def trees(phrases, tags=(2,), **options):
-    return WellFormedTrees(5, phrases, tags, 1, **options)
-
-
-ROOT = {"S": (0, 3)}
-TAGGED, SPELLED = trees(ROOT), trees(ROOT, ())
 PREFIX, REQUIRED = ForcedPrefix(5), RequiredPhrases(5, 1)
 BEFORE_PHRASES = ForcedPrefix(5, then=REQUIRED)
 WRONG = [
     (lambda: ForcedPrefix(0), "`vocabulary_size` must be"),
-    (lambda: trees({}), "Received: phrases={}"),
-    (lambda: trees({"S": (0, 5)}), "Received: phrases=5"),
-    (lambda: trees(ROOT, [3]), "twice"),
-    (lambda: trees({"S": (0,)}), r"two ids.*phrases\['S'\]=\(0,\)"),
-    (lambda: trees(ROOT, max_depth=10**12), "`max_depth` must be an int from 1 to 198"),
     (lambda: PREFIX.start([[1], [5]], [7, 7], 2), r"from 0 to 4. Received: \[5\]"),
     (lambda: PREFIX.start([[1.5]], [7], 2), r"`prefixes` must hold token ids.*1\.5"),
     (lambda: PREFIX.start([[True]], [7], 2), "`prefixes` must hold token ids.*True"),
@@ -366,11 +196,6 @@ WRONG = [
     (lambda: REQUIRED.start([["ab"]], [7], 2), "`phrases` must be a list.*'ab'"),
     (lambda: REQUIRED.start([[[3]]], [7, 7], 2), "each of 1 sentences"),
     (lambda: REQUIRED.start([[[3]]], [7.5], 2), "`max_lengths` must hold integers"),
-    (lambda: TAGGED.start([4], [6], 2), "4 leaf tokens .* the end 7"),
-    (lambda: SPELLED.start([[[2, 4], [2]]], [5], 1), "3 leaf tokens"),
-    (lambda: SPELLED.start([[[2, 3]]], [9], 1), r"\[2, 3\] in"),
-    (lambda: SPELLED.start([[[2], []]], [9], 1), r"\[\] in"),
-    (lambda: SPELLED.start([[[5]]], [9], 1), "from 0 to 4"),
 ]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_attention.data.trees import is_phrase
+from parsing.trees import is_phrase
 
 if TYPE_CHECKING:
     from nltk import Tree

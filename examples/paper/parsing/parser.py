@@ -18,7 +18,13 @@ from keras_attention.data.corpora import Corpus
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presegmented import JOINER
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.data.trees import (
+from keras_attention.decoding.constraints import TextConstraint
+from keras_attention.decoding.translator import Translator
+from keras_attention.utils.checks import check_choice
+from keras_attention.utils.files import read_signed_json, write_atomically, write_signed_json
+from parsing.baselines import WordTags
+from parsing.tree_constraint import WellFormedTrees
+from parsing.trees import (
     ANY_TAG,
     LEAVES,
     delinearize,
@@ -27,12 +33,6 @@ from keras_attention.data.trees import (
     repair,
     unescape_word,
 )
-from keras_attention.decoding.constraints import TextConstraint
-from keras_attention.decoding.translator import Translator
-from keras_attention.decoding.tree_constraint import WellFormedTrees
-from keras_attention.utils.checks import check_choice
-from keras_attention.utils.files import read_signed_json, write_atomically, write_signed_json
-from parsing.baselines import WordTags
 
 if TYPE_CHECKING:
     from nltk import Tree

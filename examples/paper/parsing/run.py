@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_attention.data.corpora import Corpus
-from keras_attention.data.treebanks import Treebank
-from keras_attention.data.trees import escape_word, read_trees, write_tree
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.run import Run
 from keras_attention.training.agreement import chief_first
@@ -20,6 +18,8 @@ from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS
 from parsing.baselines import Pcfg, RightBranching, WordTags
 from parsing.parser import VOCABULARY_FILE, Parse, Parser, TreeText
+from parsing.treebanks import Treebank
+from parsing.trees import escape_word, read_trees, write_tree
 
 if TYPE_CHECKING:
     from nltk import Tree

@@ -6,9 +6,8 @@ import re
 import numpy as np
 import pytest
 from nltk import Tree
-
-from keras_attention.data.treebanks import load_treebank
-from keras_attention.data.trees import (
+from parsing.treebanks import load_treebank
+from parsing.trees import (
     DEEPEST_PHRASES,
     LEAVES,
     delinearize,

@@ -4,9 +4,9 @@ import hashlib
 import zipfile
 
 import pytest
+from parsing import treebanks
+from parsing.treebanks import load_treebank, treebank_from_files
 
-from keras_attention.data import treebanks
-from keras_attention.data.treebanks import load_treebank, treebank_from_files
 from tests.data.archive_server import serving
 
 pytestmark = pytest.mark.backends("tensorflow")

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 from nltk import Tree
-
-from keras_attention.evaluation.bracketing import (
+from parsing.bracketing import (
     BracketingRules,
     bracketing_counts,
     bracketing_f1,

@@ -16,8 +16,8 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.download import Origin, advising, download
 from keras_attention.data.parallel_text import ParallelText, PathLike
 from keras_attention.data.text_files import existing_file, is_pipe
-from keras_attention.data.trees import escape_word, linearize, read_trees
 from keras_attention.utils.progress import Progress
+from parsing.trees import escape_word, linearize, read_trees
 
 if TYPE_CHECKING:
     from nltk import Tree

@@ -9,13 +9,13 @@ import pytest
 from constituency_parsing import difference, train_and_parse
 from nltk import Tree
 from parsing.baselines import WordTags
+from parsing.bracketing import bracketing_counts
 from parsing.parser import NUM_SPECIAL, Parse, Parser, TreeText
 from parsing.run import ParserRun
+from parsing.treebanks import treebank_from_files
+from parsing.trees import read_trees, write_tree
 
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.data.treebanks import treebank_from_files
-from keras_attention.data.trees import read_trees, write_tree
-from keras_attention.evaluation.bracketing import bracketing_counts
 from keras_attention.models import Transformer
 from keras_attention.recipes.config import TranslationConfig
 

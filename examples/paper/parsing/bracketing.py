@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from keras_attention.data.trees import unescape_word
 from keras_attention.utils.checks import check_has, check_iterable
+from parsing.trees import unescape_word
 
 TRACE = "-NONE-"
 # The words of EVALB's repair of 2006: they are deleted if they are tagged as quotation marks, else kept.

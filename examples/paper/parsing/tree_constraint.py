@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_attention.data.trees import DEEPEST_PHRASES
 from keras_attention.decoding.constraints import (
     NoRoom,
     check_counts,
@@ -24,12 +23,13 @@ from keras_attention.decoding.constraints import (
 )
 from keras_attention.decoding.hypotheses import EMPTY
 from keras_attention.utils.checks import check_has, check_integer, check_iterable, counted
+from parsing.trees import DEEPEST_PHRASES
 
 WIDTH_STEP = 64
 
 
 class WellFormedTrees:
-    """Hypotheses are trees, as `data.trees.linearize` writes them, over the words of the sentence.
+    """Hypotheses are trees, as `parsing.trees.linearize` writes them, over the words of the sentence.
 
     A stack automaton decides. A phrase is opened, or a leaf written, only while there are words left. Only
     the innermost phrase is closed, and only if it has a child. The root is closed when no word is left, and
