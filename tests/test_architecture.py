@@ -1,11 +1,13 @@
 """The house, read from its source: which room imports which, and what no file may do."""
 
 import ast
-import importlib
+import importlib.metadata
 import inspect
+import itertools
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,27 @@ def test_nobody_imports_private_keras():
     for path, tree in {**TREES, **EXAMPLES}.items():
         private = [m for m in imported_modules(path, ast.walk(tree)) if m.startswith("keras.src")]
         assert not private, f"{path.name} imports {private}"
+
+
+def test_what_is_imported_is_declared():
+    """And no package is there only because another one needs it; what is not installed is not looked at."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"].values()
+    declared = {
+        re.match(r"[\w.-]+", line)[0].lower().replace("_", "-")
+        for line in itertools.chain(project["project"]["dependencies"], *extras)
+    }
+    owners = importlib.metadata.packages_distributions()
+    packages = ("keras_attention", "keras_attention_light", "keras_attention_viewer")
+    data = project["tool"]["setuptools"]["package-data"]
+    for package in packages:
+        assert (ROOT / package / "py.typed").exists() and "py.typed" in data[package]
+    for path in (path for package in packages for path in (ROOT / package).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {name.split(".")[0] for name in imported_modules(path, ast.walk(tree))}
+        for name in names - {*sys.stdlib_module_names, *packages}:
+            own = {owner.lower().replace("_", "-") for owner in owners.get(name, ())}
+            assert not own or own & declared, f"{path.name} imports {name} of {', '.join(own)}"
 
 
 # What modules call when they are imported, beside decorators and types' constructors.

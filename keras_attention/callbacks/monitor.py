@@ -226,7 +226,7 @@ class TrainingMonitor(RunCallback):
         model = self.model
         step = updates_of(model)  # waits for the device, so comes before the clock
         seconds = time.perf_counter() - self._start
-        values = {name: number(value) for name, value in model.get_metrics_result().items()}
+        values = _metric_results(model)
         values.update(self._window_loss(model))
         values["learning_rate"] = number(model.optimizer.learning_rate)
         norm = getattr(model.optimizer, "gradient_norm", None)
@@ -289,6 +289,15 @@ class TrainingMonitor(RunCallback):
 def number(value: Any) -> float:
     """Convert a number or a scalar tensor to a Python float."""
     return float(keras.ops.convert_to_numpy(value))
+
+
+def _metric_results(model: keras.Model) -> dict[str, float]:
+    """Return the metrics as this process has them: `get_metrics_result` may ask the others, which train on."""
+    results: dict[str, Any] = {}
+    for metric in model.metrics:
+        result = metric.result()
+        results.update(result if isinstance(result, Mapping) else {metric.name: result})
+    return {name: number(value) for name, value in results.items()}
 
 
 def _tag(kind: str, name: str) -> str:

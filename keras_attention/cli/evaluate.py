@@ -16,7 +16,7 @@ from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.presets import is_run
 from keras_attention.data.text_files import is_pipe
 from keras_attention.interop.hub import is_handle
-from keras_attention.utils.checks import check_comet, check_integer
+from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import check_destination, write_json
 from keras_attention.utils.lazily import check_moses
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -80,10 +80,6 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         )
     check_moses()
     start_backend()
-    if options.comet is not None:
-        from keras_attention.evaluation.comet import fetch_comet  # Its room imports Keras.
-
-        fetch_comet(options.comet)
     if options.tries:
         compare = _compare_searches if tries_searches else _compare_precisions
         compare(options, keras_translator(model), *_given_lines(options))
@@ -108,8 +104,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--ter",
         "score TER, too: word edits and moves for 100 words; slow where translations are bad",
     )
-    comet = "score COMET, too, by this model, such as Unbabel/wmt22-comet-da (pip install unbabel-comet)"
-    add("--comet NAME", comet)
     add("--samples N", "resamples of the paired bootstrap (1000)", int, default=1000)
     add = adding(parser.add_argument_group("cost, by the paper's formula"))
     add("--devices N", "how many devices trained (1)", int, default=1)
@@ -130,13 +124,8 @@ def _check_numbers(options: argparse.Namespace) -> None:
     from keras_attention.decoding.hypotheses import check_search_options
     from keras_attention.engine.select import PRECISIONS, check_engine
 
-    if options.comet is not None:
-        if options.source_file is None:
-            raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
-        check_comet("--comet", options.comet)
-    for name in ("ter", "comet"):
-        if getattr(options, name) and options.tries:
-            raise ValueError(f"--{name} cannot be combined with the options --try-...")
+    if options.ter and options.tries:
+        raise ValueError("--ter cannot be combined with the options --try-...")
     for name in ("samples", "devices"):
         check_integer(f"--{name}", getattr(options, name), least=1)
     for value in options.beam_size or ():
@@ -224,8 +213,8 @@ def _compare_models(options: argparse.Namespace) -> None:
                 f"{key} {chosen.get(key, getattr(Translator, key))}" for key in SEARCH_SETTINGS
             )
             decoding[f"{title}:"] = " ".join(search)
-    name, more = options.name or name, {"ter": options.ter, "comet": options.comet}
-    text = Sentences(sources, references, name, options.target_language, **more)
+    name = options.name or name
+    text = Sentences(sources, references, name, options.target_language, ter=options.ter)
     report = runs_report(translations, text, decoding=decoding, samples=options.samples)
     _show(report, " and ".join(models), options.output)
 
@@ -244,7 +233,7 @@ def _evaluate_run(options: argparse.Namespace, model: str) -> None:
             f"{options.target_language}"
         )
     name = options.name or options.source_file.name
-    text = Sentences(sources, references, name, language, ter=options.ter, comet=options.comet)
+    text = Sentences(sources, references, name, language, ter=options.ter)
     report = run.evaluation(
         text, devices=options.devices, device=options.gpu, samples=options.samples
     )

@@ -20,7 +20,7 @@ class CorpusScore:
     """A corpus score, with everything needed to repeat it. It prints as one line.
 
     Attributes:
-        metric: "BLEU", "chrF2", "TER" or "COMET".
+        metric: "BLEU", "chrF2" or "TER".
         score: 0 to 100, higher is better; but of TER, errors for 100 words, lower.
         signature: sacreBLEU's description of how it was computed.
         details: Parts of the score; for BLEU the four precisions, the brevity penalty and the lengths.

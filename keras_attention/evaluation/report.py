@@ -13,13 +13,11 @@ from typing import Any
 
 from keras_attention.data.normalization import FORM
 from keras_attention.evaluation.bleu import check_lines, comparable_lines, corpus_ter
-from keras_attention.evaluation.comet import corpus_comet
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.utils.checks import (
     check_boolean,
     check_callable,
-    check_comet,
     check_has,
     check_integer,
     check_iterable,
@@ -45,7 +43,6 @@ class Sentences:
         name: Name of the text, such as `"newstest2014"`.
         language: Language of the translations, for the Moses tokenizer.
         ter: Whether to score TER, too; see `corpus_ter`.
-        comet: Name of the COMET model that scores, too, such as "Unbabel/wmt22-comet-da"; none if None.
 
     Example:
 
@@ -58,16 +55,11 @@ class Sentences:
     name: str = "test set"
     language: str = "de"
     ter: bool = False
-    comet: str | None = None
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
         check_text("language", self.language)
         check_boolean("ter", self.ter)
-        if self.comet is not None:
-            check_comet("comet", self.comet)
-            if self.sources == ():
-                raise ValueError("`comet` reads the sources, but `sources` is (). Give them.")
         given = self.references if self.sources == () else self.sources
         sources, references = check_lines(given, self.references, "sources")
         object.__setattr__(self, "sources", () if self.sources == () else sources)
@@ -163,8 +155,6 @@ def system_scores(translations: Sequence[str], text: Sentences) -> dict[str, Any
     scores = corpus_scores(translations, text.references, text.language)
     if text.ter:
         scores["ter"] = corpus_ter(translations, text.references)
-    if text.comet is not None:
-        scores["comet"] = corpus_comet(text.sources, translations, text.references, text.comet)
     return {name: dataclasses.asdict(score) for name, score in scores.items()}
 
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib.util
 import math
 import numbers
 import os
 import reprlib
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -158,15 +156,6 @@ def check_text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     raise ValueError(f"`{name}` must be a str. Received: {name}={value!r}")
-
-
-def check_comet(name: str, model: Any) -> None:
-    """Refuse what is no name of a model of COMET, and any if COMET is not installed."""
-    check_text(name, model)
-    if "comet" not in sys.modules and importlib.util.find_spec("comet") is None:
-        raise ImportError(
-            f"`{name}` ({model!r}) needs the package of COMET: pip install unbabel-comet"
-        )
 
 
 def check_texts(name: str, values: Any) -> list[str]:

@@ -46,9 +46,6 @@ class Model:
         self.loss.update_state(error**2)
         self.optimizer.apply([keras.ops.full((2,), 2 * error)])
 
-    def get_metrics_result(self):
-        return {"loss": self.loss.result()}
-
     @property
     def state(self):
         return [self.weights, *self.optimizer.variables, *self.loss.variables]

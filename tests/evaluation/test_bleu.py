@@ -1,10 +1,6 @@
-"""BLEU, chrF, TER and COMET against the vectors of the facts and what is counted by hand."""
+"""BLEU, chrF and TER against the vectors of the facts and what is counted by hand."""
 
-import importlib.metadata
-import importlib.util
 import math
-import sys
-import types
 import unicodedata
 
 import numpy as np
@@ -12,7 +8,6 @@ import pytest
 
 from keras_attention.data.normalization import NORMALIZATIONS
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.evaluation import comet
 from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf, corpus_ter
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
@@ -92,87 +87,14 @@ def test_ter_by_hand(hypothesis, reference, errors):
     assert score.metric == "TER" and "tok:tercom" in score.signature
 
 
-@pytest.fixture
-def fake_comet(monkeypatch):
-    """A package of COMET that scores the share of shared words, and keeps what it was given."""
-    seen = []
-
-    class Model:
-        def predict(self, rows, batch_size, gpus):
-            seen.extend(rows)
-            print("Predicting")  # As progress lines do.
-            shares = [
-                len({*r["mt"].split()} & {*r["ref"].split()}) / len(r["ref"].split()) for r in rows
-            ]
-            return types.SimpleNamespace(system_score=sum(shares) / len(shares), scores=shares)
-
-    fake = types.ModuleType("comet")
-    fake.download_model = lambda name: f"/models/{name}"
-    fake.load_from_checkpoint = lambda path: seen.append(path) or Model()
-    monkeypatch.setitem(sys.modules, "comet", fake)
-    real = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: "9.8" if name == "unbabel-comet" else real(name)
-    )
-    monkeypatch.setattr(comet, "_gpus", lambda: 0)
-    comet._loaded.cache_clear()
-    yield seen
-    comet._loaded.cache_clear()
-
-
-def test_comet_gets_what_bleu_gets(fake_comet, capsys):
-    sources = ["Die Katze saß auf der Matte", "Ein kleiner Hund bellte"]
-    score = comet.corpus_comet(
-        map(FORMS["nfd"], sources),
-        HYPOTHESES,
-        ["\ufeff" + REFERENCES[0], REFERENCES[1]],
-        "one/model",
-    )
-    path, *rows = fake_comet
-    assert path == "/models/one/model"
-    assert rows == [
-        {"src": s, "mt": m, "ref": r}
-        for s, m, r in zip(sources, HYPOTHESES, REFERENCES, strict=True)
-    ]
-    # 5 of the 6 different words of a reference of 7, 4 of 5.
-    assert score.score == pytest.approx(100 * (5 / 7 + 4 / 5) / 2)
-    assert score.metric == "COMET" and score.signature == "model:one/model|scale:100|version:9.8"
-    assert capsys.readouterr().out == ""
-    with pytest.raises(ValueError, match="1 sources and 2 references"):
-        comet.corpus_comet(sources[:1], HYPOTHESES, REFERENCES, "one/model")
-
-
-def test_ter_and_comet_are_rows_of_a_report(fake_comet):
-    text = Sentences(["eins", "zwei"], REFERENCES, ter=True, comet="one/model")
+def test_ter_is_a_row_of_a_report():
+    text = Sentences(["eins", "zwei"], REFERENCES, ter=True)
     report = runs_report({"one": HYPOTHESES, "other": REFERENCES}, text, samples=3)
     for name, lines in {"one": HYPOTHESES, "other": REFERENCES}.items():
         scores = report["systems"][name]["scores"]
         assert scores["ter"]["score"] == corpus_ter(lines, REFERENCES).score
-    assert report["systems"]["other"]["scores"]["comet"]["score"] == pytest.approx(
-        100 * (6 / 7 + 1) / 2  # "the" stands twice
-    )
     printed = [line.split() for line in report_text(report).splitlines()]
     assert ["TER", f"{corpus_ter(HYPOTHESES, REFERENCES).score:.2f}", "0.00"] in printed
-    assert ["COMET", "75.71", "92.86"] in printed
-    with pytest.raises(ValueError, match="`comet` reads the sources"):
-        Sentences((), REFERENCES, comet="one/model")
-
-
-def test_a_model_of_comet_that_is_not_to_be_had_is_named_before_work(fake_comet):
-    def fail(name):
-        raise KeyError(name)
-
-    comet.fetch_comet("one/model")
-    sys.modules["comet"].download_model = fail
-    with pytest.raises(ValueError, match="'no/model' cannot be had"):
-        comet.fetch_comet("no/model")
-    assert not fake_comet  # nothing was loaded
-
-
-@pytest.mark.skipif(importlib.util.find_spec("comet") is not None, reason="COMET is installed")
-def test_comet_that_is_not_installed_is_named():
-    with pytest.raises(ImportError, match="pip install unbabel-comet"):
-        Sentences(["eins"], ["one"], comet="one/model")
 
 
 def bootstrapped(hypotheses, references):
