@@ -6,9 +6,8 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from keras_attention.data.sentence_pieces import encoded
+from keras_attention.data.sentence_pieces import encoded, sentence_piece
 
 SIDES = ("source", "target")
 # The first word may name the language to translate into, as in OPUS-MT's multilingual models.
@@ -148,13 +147,3 @@ class ImportedPieces:
         # It leaves the mark of a word's start in pieces of the other language.
         texts = (processor.decode(row).replace("\u2581", " ") if row else "" for row in lists)
         return [" ".join(text.splitlines()).strip() for text in texts]
-
-
-def sentence_piece(model: bytes) -> Any:
-    """Return SentencePiece's processor of a model."""
-    import sentencepiece
-
-    try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as error:
-        raise ValueError(f"it holds no SentencePiece model. ({error})") from error

@@ -14,7 +14,6 @@ from keras_attention.data.bpe_dropout import BpeDropout
 # SentencePiece skips longer lines (bytes), and lines with the letter that it writes for unknown ones.
 LONGEST_LINE = 4192
 MOST_CHARACTERS = LONGEST_LINE // 4  # of at most 4 bytes each
-SPECIAL_IDS = 3  # padding, end and unknown
 RESERVED = "\u2585"
 # No option may drop or change text. What is left at its default decides only where pieces may end: at white
 # space, between scripts and at numbers, after at most 16 characters; "▁" is put before the first word, too.
@@ -38,16 +37,25 @@ FEW_ROWS = 256
 class SentencePieces:
     """A SentencePiece model; text must be normalised already.
 
-    Characters outside the vocabulary are written as their UTF-8 bytes, so nothing is unknown.
+    In those of `train`, characters outside the vocabulary are written as their UTF-8 bytes, so nothing is
+    unknown.
     """
 
     def __init__(self, model: bytes) -> None:
-        import sentencepiece
+        self._processor = sentence_piece(model)
+        ids = {"pad_id": self._processor.pad_id(), "eos_id": self._processor.eos_id()}
+        if lacking := [name for name, token_id in ids.items() if token_id < 0]:
+            raise ValueError(
+                f"`model` is a SentencePiece model without {' and '.join(lacking)}: a Transformer needs a "
+                "padding piece and one for the end of a sentence. Train it with `--pad_id=0 --eos_id=1 "
+                "--unk_id=2 --bos_id=-1`, or with `Tokenizer.train`."
+            )
+        pad, end = ids.values()
+        self.special_ids = {"pad_token_id": pad, "start_token_id": pad, "end_token_id": end}
 
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError as error:
-            raise ValueError(f"`model` is not a SentencePiece model. ({error})") from error
+    def unknown_id(self, side: str = "source") -> int:
+        """Return the id of the unknown token."""
+        return self._processor.unk_id()
 
     @staticmethod
     def train(
@@ -84,9 +92,10 @@ class SentencePieces:
     @functools.cached_property
     def symbols(self) -> tuple[str, ...]:
         """The user's own symbols, which SentencePiece puts between the special ids and the bytes."""
-        ids = range(SPECIAL_IDS, self.vocab_size())
-        first_byte = next((i for i in ids if self._processor.is_byte(i)), SPECIAL_IDS)
-        return tuple(map(self.id_to_piece, range(SPECIAL_IDS, first_byte)))
+        known = self._processor
+        first_byte = next((i for i in range(self.vocab_size()) if known.is_byte(i)), 0)
+        ids = (i for i in range(first_byte) if not (known.is_control(i) or known.is_unknown(i)))
+        return tuple(map(self.id_to_piece, ids))
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text."""
@@ -98,6 +107,14 @@ class SentencePieces:
 
     @functools.cached_property
     def _dropout(self) -> BpeDropout:
+        known, ids = self._processor, range(self.vocab_size())
+        # Scores of BPE are ranks, those of other models logarithms.
+        is_ranked = all(known.get_score(i).is_integer() for i in ids)
+        if not (is_ranked and any(map(known.is_byte, ids))):
+            raise ValueError(
+                "`dropout` needs a model of BPE, with bytes for unknown characters, such as "
+                "`Tokenizer.train` makes."
+            )
         return BpeDropout(self._processor, self.symbols)
 
     def decode(self, rows: list[list[int]]) -> list[str]:
@@ -105,6 +122,21 @@ class SentencePieces:
         if len(rows) <= FEW_ROWS:
             return [self._processor.decode(row) if row else "" for row in rows]
         return self._processor.decode(rows, num_threads=-1)
+
+
+def sentence_piece(model: bytes) -> Any:
+    """Return SentencePiece's processor of a model, all pieces of which are text."""
+    import sentencepiece
+
+    try:
+        if not model:  # SentencePiece takes it for no model at all.
+            raise RuntimeError("It is empty.")
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        for token_id in range(processor.vocab_size()):
+            processor.id_to_piece(token_id)
+    except (RuntimeError, UnicodeDecodeError) as error:
+        raise ValueError(f"`model` is not a SentencePiece model. ({error})") from error
+    return processor
 
 
 def encoded(processor: Any, texts: list[str], out_type: type) -> list[Any]:

@@ -43,8 +43,8 @@ class Tokenizer(SavedTokenizer):
 
     Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no separate start token: a
     decoder starts from the padding token, whose embedding is the zero vector, as in the authors'
-    code. An imported tokenizer has ids of its own: ask `pad_token_id`, `start_token_id`, `end_token_id` and
-    `unknown_token_id`.
+    code. An imported tokenizer, and a SentencePiece model that another program has trained, has ids of its
+    own: ask `pad_token_id`, `start_token_id`, `end_token_id` and `unknown_token_id`.
 
     Text is first normalised by `normalization.normalize`, which also takes away invisible characters such
     as soft hyphens. The default, `"bpe"`, restores any text: `decode(encode(text)) == normalize(text)`.
@@ -75,7 +75,8 @@ class Tokenizer(SavedTokenizer):
             does.
 
     Raises:
-        ValueError: If `algorithm` or `normalization` is unknown, or `model` is not a model of it.
+        ValueError: If `algorithm` or `normalization` is unknown, `model` is not a model of it, or a
+            SentencePiece model has no padding or no end piece.
 
     Example:
 
@@ -116,9 +117,10 @@ class Tokenizer(SavedTokenizer):
         self._model = bytes(model)
         self._pieces = ALGORITHMS[self.algorithm](self._model)
         self.vocabulary_size = self.target_vocabulary_size = self._pieces.vocab_size()
-        if isinstance(self._pieces, ImportedPieces):
+        if isinstance(self._pieces, ImportedPieces | SentencePieces):
             self.__dict__.update(self._pieces.special_ids)
             self.unknown_token_id = self._pieces.unknown_id()
+        if isinstance(self._pieces, ImportedPieces):
             self.target_unknown_token_id = self._pieces.unknown_id("target")
             self.target_vocabulary_size = self._pieces.vocab_size("target")
             self.ends_source = self._pieces.ends_source

@@ -26,7 +26,7 @@ def spaces(**changes):
     return Tokenizer(ImportedPieces.model(**options), "imported")
 
 
-def trained(texts, size):
+def trained(texts, size, **options):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts * 9),
@@ -34,6 +34,7 @@ def trained(texts, size):
         vocab_size=size,
         hard_vocab_limit=False,
         minloglevel=2,
+        **options,
     )
     return model.getvalue()
 
@@ -160,3 +161,40 @@ def test_models_that_are_none(change):
     content = {**json.loads(spaces()._model), **change}
     with pytest.raises(ValueError, match="not an imported tokenizer"):
         Tokenizer(json.dumps(content).encode(), "imported")
+
+
+FAIRSEQ = {"bos_id": 0, "pad_id": 1, "eos_id": 2, "unk_id": 3}
+T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "word", "char"])
+@pytest.mark.parametrize("ids", [FAIRSEQ, T5, {"pad_id": 3}])
+def test_sentence_piece_models_of_others_keep_their_ids(kind, ids):
+    model = trained(["the dog sees the cat", "send the cat"], 45, model_type=kind, **ids)
+    peer, tokenizer = (
+        sentencepiece.SentencePieceProcessor(model_proto=model),
+        Tokenizer(model),
+    )
+    assert tokenizer.pad_token_id == tokenizer.start_token_id == peer.pad_id()
+    assert (tokenizer.end_token_id, tokenizer.unknown_token_id) == (peer.eos_id(), peer.unk_id())
+    found = tokenizer.encode("the 日本 dog")
+    assert found == peer.encode("the 日本 dog") and peer.unk_id() in found
+    ends = [*found, tokenizer.end_token_id, found[0], tokenizer.pad_token_id]
+    assert tokenizer.decode(ends) == "the ⁇ dog" and not tokenizer.symbols
+    with pytest.raises(ValueError, match="`dropout` needs a model of BPE, with bytes"):
+        tokenizer.encode("the dog", dropout=0.1, seed=1)
+
+
+@pytest.mark.parametrize(
+    "ids, lacking",
+    [({}, "without pad_id:"), ({"eos_id": -1, "bos_id": -1}, "without pad_id and eos_id:")],
+)
+def test_sentence_piece_models_without_special_pieces(ids, lacking):
+    with pytest.raises(ValueError, match=lacking):
+        Tokenizer(trained(["the dog sees the cat", "send the cat"], 30, **ids))
+
+
+@pytest.mark.parametrize("model", [b"", b"no model"])
+def test_no_sentence_piece_model(model):
+    with pytest.raises(ValueError, match="not a SentencePiece model"):
+        Tokenizer(model)

@@ -218,6 +218,10 @@ def test_folder_of_firefox(spm, tmp_path, capsys):
     write_items(tmp_path / "model.ende.intgemm.alphas.bin", items_of(arrays, YAML))
     with pytest.raises(ValueError, match="vocab.*Found: none"):
         read_folder(tmp_path)
+    for damaged in (b"", spm[0].replace(b"\x96\x81", b"\x16\x81", 1)):  # one bit
+        (tmp_path / "vocab.ende.spm").write_bytes(damaged)
+        with pytest.raises(DamagedFile, match=r"vocab\.ende\.spm"):
+            read_folder(tmp_path)
     (tmp_path / "vocab.ende.spm").write_bytes(spm[0])
     preset = read_folder(tmp_path)
     spec, tokenizer, options, *_ = preset
