@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_attention.data.imported_pieces import ImportedPieces, sentence_piece
+from keras_attention.data.imported_pieces import SIDES, ImportedPieces
+from keras_attention.data.saved_tokenizer import read_metadata
+from keras_attention.data.sentence_pieces import sentence_piece
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2_reader import CTranslate2Model
-from keras_attention.interop.export_folder import TOKENIZER_FOLDER
+from keras_attention.interop.export_folder import TARGET_TOKENIZER_FOLDER, TOKENIZER_FOLDER
 from keras_attention.interop.foreign import Settings, read_foreign_json
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile
@@ -16,16 +19,20 @@ from keras_attention.utils.files import DamagedFile
 UNKNOWN = "<unk>"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
-# Names of SentencePiece models beside a CTranslate2 model: a pair, or one for both languages. (OPUS-MT;
-# quickmt; Argos Translate and others, whose model is in a folder below.)
-PAIRS = (("source.spm", "target.spm"), ("src.spm.model", "tgt.spm.model"))
-SHARED = (
-    "sentencepiece.model",
-    "../sentencepiece.model",
-    "sentencepiece.bpe.model",
-    "spm.model",
-    "spiece.model",
-)
+# Names of the SentencePiece models of OPUS-MT.
+PAIR = ("source.spm", "target.spm")
+MARK = "\u2581"  # begins a word in a vocabulary of SentencePiece
+# Where the SentencePiece models of a CTranslate2 model may be, under any name; Argos Translate's is above.
+PLACES = ("*", f"{TOKENIZER_FOLDER}/*", f"{TARGET_TOKENIZER_FOLDER}/*", "../sentencepiece.model")
+OTHER_FILES = (".json", ".txt", ".bin", ".md")
+LARGEST_MODEL = 2**26  # bytes
+# Words in the path of a model of one side.
+SIDE_NAMES = {"source": ("source", "src"), "target": ("target", "tgt", "trg")}
+# Share of the pieces of a fitting model that are in the vocabulary, and of the vocabulary that are pieces. It
+# may lack rare pieces and have further tokens; models of two texts in one language share about half.
+LEAST_SHARE = 0.8
+# Languages in vocabularies of M2M-100, NLLB and mBART, with which sources and translations begin.
+LANGUAGE_CODE = re.compile("__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_XX")
 
 
 def firefox_tokenizer(spec: TransformerSpec, files: Sequence[Path]) -> Tokenizer:
@@ -50,7 +57,7 @@ def hugging_face_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
 
     It gives the ids of `MarianTokenizer`. Special tokens in a text, such as `"</s>"`, are text, though.
     """
-    models = [_read(folder / name) for name in PAIRS[0]]
+    models = [_read(folder / name) for name in PAIR]
     names = [VOCABULARY]
     if (folder / TARGET_VOCABULARY).is_file() and spec.target_embedding is not None:
         names.append(TARGET_VOCABULARY)
@@ -65,37 +72,136 @@ def hugging_face_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
         _id_of(tokens, unknown, folder / name)
         for tokens, name in zip(pieces, [*names, VOCABULARY], strict=False)
     ]
+    for name, model, tokens in zip(PAIR, models, [pieces[0], pieces[-1]], strict=True):
+        if not _fits(_usual_pieces(model), {*tokens}):
+            raise ValueError(
+                f"'{folder / name}' is another model's: its pieces are not those of {VOCABULARY}."
+            )
     return _tokenizer(pieces, models, spec, ids)
 
 
 def ctranslate2_tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
     """Return the tokenizer of a CTranslate2 model.
 
-    That of `export_ctranslate2` is in a folder beside it. The SentencePiece models of others have one of the
-    usual names (see `PAIRS` and `SHARED`). If there are none, spaces separate the tokens of a text, as
+    That of `export_ctranslate2` is in a folder beside it. Others have SentencePiece models, which are known
+    by their pieces, and by their names only where both fit both sides. Where there are none, and the
+    vocabulary has no marks of SentencePiece, spaces separate the tokens of a text, as
     `ctranslate2.Translator` takes them.
+
+    Raises:
+        ValueError: If there are tokenizers and none fits, or none where the vocabulary is SentencePiece's, or
+            the vocabulary has codes of languages.
     """
-    own = folder / TOKENIZER_FOLDER
-    if Tokenizer.is_saved_in(own):
-        tokenizer = Tokenizer.load(own)
-        sizes = tokenizer.vocabulary_size, tokenizer.target_vocabulary_size
-        found = [
-            [tokenizer.id_to_token(i, side) for i in range(size)]
-            for side, size in zip(("source", "target"), sizes, strict=True)
-        ]
-        if found == [model.source_pieces, model.target_pieces]:
-            return tokenizer
-    models: list[bytes | None] = [None, None]
-    for pair in (*PAIRS, *((name, name) for name in SHARED)):
-        if all((folder / name).is_file() for name in pair):
-            models = [_read(folder / name) for name in pair]
-            break
     sides = [model.source_pieces, model.target_pieces]
+    own, prefix = _own_tokenizer(folder), None
+    if own is not None:
+        sizes = own.vocabulary_size, own.target_vocabulary_size
+        found = [
+            [own.id_to_token(i, side) for i in range(size)]
+            for side, size in zip(SIDES, sizes, strict=True)
+        ]
+        if found == sides:
+            return own
+        # Ids of an imported one are others; padding may be one row more.
+        fits = all(
+            {*theirs} - {*ours} <= {""} and abs(len(theirs) - len(ours)) <= 1
+            for theirs, ours in zip(sides, found, strict=True)
+        )
+        if not fits and not (folder / TARGET_TOKENIZER_FOLDER).is_dir():
+            raise ValueError(
+                f"The tokenizer in '{folder / TOKENIZER_FOLDER}' is another model's: its pieces are not "
+                f"those of the vocabulary in '{folder}'. Copy the folder again, or export the model again."
+            )
+        prefix = own.source_prefix
+    if codes := [token for token in sides[0] if LANGUAGE_CODE.fullmatch(token)]:
+        raise ValueError(
+            f"'{folder}' holds a model whose vocabulary has codes of languages, such as {codes[0]!r}, with "
+            "which its sources or translations begin. Such models are not read yet."
+        )
+    models = _fitting_models(folder, sides)
     unknown = [tokens.index(model.unknown) for tokens in sides]
-    prefix = [_id_of(model.source_pieces, token, folder) for token in model.source_prefix]
+    first = [_id_of(model.source_pieces, token, folder) for token in model.source_prefix]
     named = [[piece or _unused(tokens) for piece in tokens] for tokens in sides]
     pieces = named[: 2 if named[0] != named[1] else 1]
-    return _tokenizer(pieces, models, model.spec, unknown, prefix, model.ends_source)
+    tokenizer = _tokenizer(pieces, models, model.spec, unknown, first, model.ends_source)
+    tokenizer.source_prefix = prefix
+    return tokenizer
+
+
+def _own_tokenizer(folder: Path) -> Tokenizer | None:
+    """Return the tokenizer that our export has put beside a model; None if another program's is there."""
+    own = folder / TOKENIZER_FOLDER
+    is_own = Tokenizer.is_saved_in(own) and "fingerprint" in read_metadata(own)
+    return Tokenizer.load(own) if is_own else None
+
+
+def _fitting_models(folder: Path, sides: Sequence[Sequence[str]]) -> list[bytes | None]:
+    """Return the SentencePiece models whose pieces the vocabularies of source and target have."""
+    found, problems = _sentence_piece_models(folder)
+    chosen: list[bytes | None] = []
+    for side, tokens in zip(SIDES, map(set, sides), strict=True):
+        other = SIDE_NAMES[SIDES[1 - SIDES.index(side)]]
+        fitting = [
+            file
+            for file, (_, pieces) in found.items()
+            if _fits(pieces, tokens) and not any(name in file.lower() for name in other)
+        ]
+        named = [file for file in fitting if any(name in file.lower() for name in SIDE_NAMES[side])]
+        different = {found[file][0] for file in named or fitting}
+        if len(different) > 1:
+            raise ValueError(
+                f"'{folder}' has several SentencePiece models that fit its {side}: {', '.join(fitting)}. "
+                f"Name them {' and '.join(PAIR)}, or move away those that are not the model's."
+            )
+        chosen += different or [None]
+    if None not in chosen:
+        pieces = {piece for model, pieces in found.values() if model in chosen for piece in pieces}
+        if all(_fits({*tokens}, pieces) for tokens in sides):
+            return chosen
+    has_marks = any(MARK in piece for tokens in sides for piece in tokens)
+    if not (found or problems or has_marks):
+        return [None, None]
+    problems |= dict.fromkeys(found, "its pieces are not those of the vocabulary")
+    there = "; ".join(f"{file}: {problem}" for file, problem in problems.items()) or "none is there"
+    raise ValueError(
+        f"'{folder}' has no tokenizer that fits the vocabulary of its model. Looked for: "
+        f"SentencePiece models of any name, such as sentencepiece.model, or {' and '.join(PAIR)}; or the "
+        f"folder {TOKENIZER_FOLDER} of an export ({there}). Put those of the model there."
+    )
+
+
+def _sentence_piece_models(
+    folder: Path,
+) -> tuple[dict[str, tuple[bytes, set[str]]], dict[str, str]]:
+    """Return the SentencePiece models in a folder with their pieces, and what is wrong with other files."""
+    found, problems = {}, {}
+    files = (file for place in PLACES for file in sorted(folder.glob(place)))
+    for file in files:
+        name = file.relative_to(folder).as_posix()
+        if not file.is_file() or file.suffix in OTHER_FILES or file.stat().st_size > LARGEST_MODEL:
+            continue
+        try:
+            model = _read(file)
+        except DamagedFile:
+            if file.suffix == ".spm":
+                raise
+            if file.suffix == ".model":
+                problems[name] = "it is no SentencePiece model"
+            continue
+        found[name] = model, _usual_pieces(model)
+    return found, problems
+
+
+def _usual_pieces(model: bytes) -> set[str]:
+    """Return the pieces of a SentencePiece model that text has."""
+    known = sentence_piece(model)
+    kinds = (known.is_control, known.is_unknown, known.is_byte, known.is_unused)
+    usual = (i for i in range(known.vocab_size()) if not any(is_kind(i) for is_kind in kinds))
+    return {known.id_to_piece(i) for i in usual}
+
+
+def _fits(pieces: set[str], known: set[str]) -> bool:
+    return len(pieces & known) >= LEAST_SHARE * len(pieces)
 
 
 def _tokenizer(
@@ -123,7 +229,9 @@ def _read(path: Path) -> bytes:
     try:
         sentence_piece(model)
     except ValueError as error:
-        raise DamagedFile(f"'{path}' is damaged: {error}") from None
+        raise DamagedFile(
+            f"'{path}' is damaged: it holds no SentencePiece model. ({error.__cause__})"
+        ) from None
     return model
 
 

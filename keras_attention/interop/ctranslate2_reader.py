@@ -357,6 +357,9 @@ class _Reader:
         return DenseSpec(kernel, self._variables.optional(f"{name}/bias"))
 
     def _norm(self, name: str) -> NormSpec:
+        has = {p: self._variables.has(f"{name}/layer_norm/{p}") for p in ("gamma", "beta")}
+        if has == {"gamma": True, "beta": False}:
+            raise SpecError(f"{name}/layer_norm is an RMSNorm, without means and shifts")
         gamma, beta = (self._variables.array(f"{name}/layer_norm/{p}") for p in ("gamma", "beta"))
         return NormSpec(gamma, beta, self._epsilon)
 

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from keras_attention.data.preset_folders import read_folder
 from keras_attention.data.tokenizer import Tokenizer
@@ -15,11 +16,14 @@ from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
 from keras_attention.spec.files import save_spec
 from keras_attention.utils.cache import cache_folder
+from keras_attention.utils.files import DamagedFile
 from tests.helpers import changed_copies
 from tests.interop.conftest import (
     SOURCES,
+    TARGETS,
     assert_refused,
     number_of_refused,
+    pieces_of,
     replace,
     write_marian_mt,
 )
@@ -38,7 +42,9 @@ def open_translator(folder):
     return ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
 
 
-def write_model(folder, pre_norm=True, quantization=None, shared=False, scale=True, **config):
+def write_model(
+    folder, pre_norm=True, quantization=None, shared=False, scale=True, rms_norm=False, **config
+):
     """Random weights, other vocabularies and biases everywhere, by CTranslate2's own writer.
 
     `scale` multiplies the embeddings of the source: a number, or True for the root of their width.
@@ -80,6 +86,9 @@ def write_model(folder, pre_norm=True, quantization=None, shared=False, scale=Tr
             linear(layer.ffn.linear_0, inner, dim)
             linear(layer.ffn.linear_1, dim, inner)
             norm(layer.ffn.layer_norm)
+    if rms_norm:
+        spec.encoder.layer_norm = common_spec.LayerNormSpec(rms_norm=True)
+        spec.encoder.layer_norm.gamma = array(dim)
     spec.encoder.scale_embeddings = scale
     spec.register_source_vocabulary([*SOURCE, "<unk>"])
     spec.register_target_vocabulary([*SOURCE, "<unk>"] if shared else TARGET)
@@ -343,16 +352,95 @@ def test_an_export_of_marian_mt_comes_back(separate, spm, tmp_path):
     assert found.tokenizer.decode(found.tokenizer.encode("das Haus", side="target")) == "das Haus"
 
 
-def test_tokenizer_of_spaces_and_of_argos(spm, tmp_path):
+def test_spaces_separate_tokens_without_a_tokenizer(tmp_path):
     write_model(tmp_path / "model")
     tokenizer = read_folder(tmp_path / "model").tokenizer
     assert tokenizer.decode(tokenizer.encode("b1  b0 b5", side="target")) == "b1 b0 b5"
     ids = tokenizer.encode("a1 </s> <blank>")
     assert [tokenizer.id_to_token(i, "source") for i in ids] == ["a1", "<unk>", "<blank>"]
-    (tmp_path / "sentencepiece.model").write_bytes(spm[0])
-    (tmp_path / "other").mkdir()
-    argos = read_folder(tmp_path).tokenizer  # its model is in the folder "model"
-    assert argos.fingerprint() != tokenizer.fingerprint()
+
+
+@pytest.fixture
+def of_pieces(spm, tmp_path, monkeypatch):
+    """Writes a model whose vocabularies are the pieces of SentencePiece models, and further tokens."""
+
+    def write(models=spm, shared=False, more=()):
+        sides = [[p for p in pieces_of(model) if p not in SOURCE] for model in models]
+        if shared:
+            sides[0] = [*dict.fromkeys([*sides[0], *sides[1]])]
+        monkeypatch.setitem(globals(), "SOURCE", ["<blank>", "<s>", "</s>", *more, *sides[0][1:]])
+        monkeypatch.setitem(globals(), "TARGET", ["<blank>", "<s>", "</s>", *sides[1]])
+        write_model(tmp_path / "model", shared=shared)
+        return tmp_path / "model"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "shared, names",
+    [
+        (False, ("de.bpe", "en.bpe")),  # Content tells the sides.
+        (False, ("spm.a.model", "sub/b.spm")),
+        (True, ("source.spm", "target.spm")),
+        (True, ("vocab.src", "vocab.trg")),
+        (True, ("tokenizer/tokenizer.model", "target_tokenizer/tokenizer.model")),
+    ],
+)
+def test_tokenizers_are_found_by_their_pieces(shared, names, spm, of_pieces):
+    folder = of_pieces(shared=shared)
+    names = [name.replace("sub/", "tokenizer/") for name in names]
+    for name, model in zip(names, spm, strict=True):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(model)
+    (folder / "LICENSE").write_text("Something else.")
+    tokenizer = read_folder(folder).tokenizer
+    for side, model, texts in zip(("source", "target"), spm, (SOURCES, TARGETS), strict=True):
+        peer = sentencepiece.SentencePieceProcessor(model_proto=model)
+        expected = [peer.encode(text, out_type=str) for text in texts]
+        assert [tokenizer.tokens(text, side=side) for text in texts] == expected
+    # Nobody knows which of two models is the source's, or that the other one is gone.
+    if shared:
+        (folder / names[1]).rename(folder / "b.model")
+        (folder / names[0]).rename(folder / "a.model")
+        assert_refused(folder, r"several SentencePiece models.*a\.model, b\.model.*source\.spm and")
+    (folder / ("b.model" if shared else names[1])).unlink()
+    assert_refused(folder, "no tokenizer that fits.*its pieces are not those of the vocabulary")
+
+
+@pytest.mark.parametrize("name", ["joint.spm.model", "bpe.model", "../sentencepiece.model"])
+def test_one_tokenizer_for_both_sides(name, spm, of_pieces):
+    """Argos Translate has its model above the folder `model`."""
+    folder = of_pieces((spm[0], spm[0]), shared=True)
+    (folder / name).write_bytes(spm[0])
+    tokenizer = read_folder(folder).tokenizer
+    assert tokenizer.tokens(SOURCES[0]) == tokenizer.tokens(SOURCES[0], side="target")
+    assert tokenizer.decode(tokenizer.encode(SOURCES[0]), side="target") == SOURCES[0]
+
+
+def test_tokenizers_that_do_not_fit(spm, of_pieces):
+    folder = of_pieces(shared=True)
+    assert_refused(folder, r"Looked for: .* source\.spm and target\.spm.*none is there")
+    for name, content in (("bpe.model", b"#version: 0.2"), ("tokenizer.model", spm[0])):
+        (folder / name).write_bytes(content)
+    assert_refused(folder, "bpe.model: it is no SentencePiece model; tokenizer.model: its pieces")
+    (folder / "target.spm").write_bytes(b"")
+    with pytest.raises(DamagedFile, match=r"target\.spm"):
+        read_folder(folder)
+    Tokenizer.train(SOURCES, 290).save(folder / "tokenizer")
+    assert_refused(folder, "tokenizer' is another model's")
+
+
+@pytest.mark.parametrize("code", ["__en__", "eng_Latn", "en_XX"])
+def test_codes_of_languages_are_refused(code, spm, of_pieces):
+    folder = of_pieces(more=[code])
+    for name, model in zip(("source.spm", "target.spm"), spm, strict=True):
+        (folder / name).write_bytes(model)
+    assert_refused(folder, f"codes of languages, such as '{code}'")
+
+
+def test_rms_norm_is_named(tmp_path):
+    write_model(tmp_path / "model", rms_norm=True)
+    assert_refused(tmp_path / "model", "encoder/layer_norm is an RMSNorm")
 
 
 def test_dropout_is_not_known(tmp_path):

@@ -18,6 +18,7 @@ from tests.interop.conftest import (
     number_of_refused,
     replace,
     save_marian_mt,
+    sentence_pieces,
     write_marian_mt,
 )
 from tests.spec_oracle import SpecOracle
@@ -217,3 +218,9 @@ def test_flipped_bytes(folder):
     path = folder / "model.safetensors"
     copies = changed_copies(path.read_bytes(), 90, front=3000)
     assert number_of_refused(path, copies) > 30
+
+
+def test_another_models_tokenizer(folder):
+    texts = ["quick foxes jump over lazy hedges", "zebras play jazz"]
+    (folder / "target.spm").write_bytes(sentence_pieces(texts, 50))
+    assert_refused(folder, r"target\.spm' is another model's")
