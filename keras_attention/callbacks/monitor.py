@@ -292,7 +292,7 @@ def number(value: Any) -> float:
 
 
 def _metric_results(model: keras.Model) -> dict[str, float]:
-    """Return the metrics as this process has them: `get_metrics_result` may ask the others, which train on."""
+    """Return the metrics as this process has them: `get_metrics_result` may ask the others, too."""
     results: dict[str, Any] = {}
     for metric in model.metrics:
         result = metric.result()
