@@ -28,6 +28,8 @@ def start_backend() -> None:
     # TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it is no slower.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Our files have locks of our own; HDF5's would refuse file systems that have none.
+    os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
     has_tensorflow = importlib.util.find_spec("tensorflow") is not None
     if "keras" in sys.modules and ("tensorflow" in sys.modules or not has_tensorflow):
         _register_classes()

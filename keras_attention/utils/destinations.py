@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterable
@@ -11,6 +12,9 @@ from pathlib import Path
 from keras_attention.utils.checks import check_path
 
 PathLike = str | os.PathLike[str]
+
+# The longest of the marks that `files.py` puts before a name while it writes.
+REPLACED = ".keras_attention-replaced-"
 
 
 class OccupiedPath(FileExistsError, ValueError):
@@ -41,9 +45,10 @@ def check_destination(
 
     Raises:
         OccupiedPath: If something exists that may not be replaced, or the path is one of the sources.
-        ValueError: If the path's folder does not exist or cannot be written to.
+        ValueError: If the path's folder does not exist or cannot be written to, or the name is too long.
     """
     path = check_path("path", path)
+    _check_length(path)
     for source in sources:
         if path.exists() and Path(source).exists() and path.samefile(source):
             raise OccupiedPath(
@@ -79,6 +84,7 @@ def check_destination(
 
 def check_kind(path: Path, folder: bool) -> None:
     """Raise if there is something at a path that a file or folder must not replace: a link, a device, ..."""
+    _check_length(path)
     kind = "folder" if folder else "file"
     if path.is_symlink():
         raise OccupiedPath(
@@ -93,6 +99,20 @@ def check_kind(path: Path, folder: bool) -> None:
     if path.exists() and not (path.is_dir() if folder else path.is_file()):
         other = "folder" if path.is_dir() else "file" if path.is_file() else "device or the like"
         raise OccupiedPath(f"A {kind} cannot be written to '{path}': it is a {other}.")
+
+
+def _check_length(path: Path) -> None:
+    """Raise ValueError if a name leaves no room for the temporary one, as its file system counts."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        try:
+            os.lstat(path.parent / f"{REPLACED}{path.name}")
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise ValueError(
+                f"'{path}' cannot be written: its name has {len(os.fsencode(path.name))} bytes, and while it "
+                f"is written {len(REPLACED)} more. Choose a shorter one."
+            ) from None
 
 
 def _is_in_use(folder: Path) -> bool:

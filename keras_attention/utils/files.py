@@ -14,6 +14,7 @@ import functools
 import hashlib
 import os
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +22,7 @@ from typing import IO, Any
 from filelock import FileLock, Timeout
 
 from keras_attention.utils.destinations import (  # noqa: F401
+    REPLACED,
     OccupiedPath,
     check_destination,
     check_kind,
@@ -39,8 +41,10 @@ PathLike = str | os.PathLike[str]
 
 # Long enough that no other program's file starts with them: such files are deleted as leftovers.
 PARTIAL = ".keras_attention-partial-"
-REPLACED = ".keras_attention-replaced-"
 LOCK = ".keras_attention-lock-"
+# What a file system answers that has no locks (Lustre, some NFS), or flushes no folders (WSL, some FUSE).
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+NO_FLUSH = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
 
 
 def write_atomically(path: PathLike, content: str | bytes) -> None:
@@ -131,6 +135,9 @@ def remove_leftovers(folder: PathLike) -> None:
         for prefix in (PARTIAL, REPLACED, LOCK)
         for file in folder.glob(f"{prefix}*")
     }
+    with contextlib.suppress(OSError):
+        if names and not _can_lock(folder / f"{LOCK}{min(names)}"):
+            return  # The living cannot be told from the dead.
     for name in names:
         with contextlib.suppress(Timeout, OSError), _partial(folder / name, timeout=0):
             _restore_replaced(folder / name)
@@ -140,7 +147,8 @@ def remove_leftovers(folder: PathLike) -> None:
 def locked(path: PathLike, timeout: float = -1) -> Iterator[None]:
     """Keep other processes and threads from writing to a path. A killed process holds no lock.
 
-    The path need not exist; its parent must. A negative time-out waits for ever.
+    The path need not exist; its parent must. A negative time-out waits for ever. A file system without locks
+    keeps nobody away, which a warning says.
 
     Raises:
         filelock.Timeout: If another held the lock all the time.
@@ -148,15 +156,38 @@ def locked(path: PathLike, timeout: float = -1) -> Iterator[None]:
     """
     path = Path(path)
     lock = path.with_name(f"{LOCK}{path.name}")
-    # Where no file can be made, as below /proc, filelock would wait for ever.
-    os.close(os.open(lock, os.O_CREAT | os.O_WRONLY))
-    with FileLock(lock, timeout=timeout):
+    # Where no file can be made, as below /proc, or none be locked, filelock would wait for ever.
+    has_locks = _can_lock(lock)
+    with FileLock(lock, timeout=timeout) if has_locks else contextlib.nullcontext():
         try:
             yield
         finally:
             # Deleted while it is held: waiting processes then lock the new file.
             with contextlib.suppress(OSError):
                 lock.unlink()
+
+
+def _can_lock(lock: Path) -> bool:
+    """Make the file of a lock; say whether its file system has locks, and warn if it has none."""
+    descriptor = os.open(lock, os.O_CREAT | os.O_WRONLY)
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, BlockingIOError):  # Windows; another has it.
+        pass
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            warnings.warn(  # Without the path: it is shown once.
+                f"A file system that is written to has no locks ({error.strerror}). See to it that one "
+                "process at a time writes there. If HDF5 files cannot be opened, set "
+                "HDF5_USE_FILE_LOCKING=FALSE.",
+                stacklevel=1,
+            )
+            return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def check_still_there(folder: PathLike) -> None:
@@ -230,14 +261,21 @@ def is_inside(name: str) -> bool:
 
 
 def flush(path: PathLike) -> None:
-    """Flush a file or a folder to the disk."""
-    if os.name == "nt" and Path(path).is_dir():  # Windows cannot open folders.
+    """Flush a file or a folder to the disk; a folder only where the system can do that."""
+    is_folder = Path(path).is_dir()
+    if os.name == "nt" and is_folder:  # Windows cannot open folders.
         return
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if not is_folder:
+            raise
+        if error.errno not in NO_FLUSH:  # With its name: what is in the folder is there already.
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 @contextlib.contextmanager

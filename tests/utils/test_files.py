@@ -1,8 +1,10 @@
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
 import signal
+import stat
 import threading
 from pathlib import Path
 
@@ -260,6 +262,64 @@ class TestDestination:
         with pytest.raises(files.OccupiedPath, match="exists"):
             files.check_destination(tmp_path, folder=True)
         assert len(read) == 1
+
+
+class TestFileSystems:
+    """What some answer, which the system's own functions are made to."""
+
+    @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+    def test_without_locks_one_writes_and_is_warned(self, tmp_path, monkeypatch, code):
+        fcntl = pytest.importorskip("fcntl")
+
+        def refuse(*_):
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        with pytest.warns(UserWarning, match="has no locks.*one process at a time"):
+            with files.locked(tmp_path / "a", timeout=3):
+                pass
+            files.write_atomically(tmp_path / "a", "whole")
+            with files.atomic_folder(tmp_path / "b") as folder:
+                files.remove_leftovers(tmp_path)  # of the dead: this one lives
+                (folder / "x").touch()
+        assert (tmp_path / "a").read_text() == "whole" and names(tmp_path / "b") == ["x"]
+
+    @pytest.mark.parametrize("code", [errno.EINVAL, errno.EACCES, errno.EIO])
+    def test_a_folder_that_is_not_flushed(self, tmp_path, monkeypatch, code):
+        fsync = os.fsync
+
+        def flush_files(descriptor):
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise OSError(code, os.strerror(code))
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", flush_files)
+        (tmp_path / "a").write_text("old")
+        if code == errno.EIO:  # The disk fails. What is there is new, which must not be denied.
+            with pytest.raises(OSError, match=f"error: '{tmp_path}'$") as error:
+                files.write_atomically(tmp_path / "a", "new")
+            assert "unchanged" not in str(error.value)
+        else:
+            files.write_atomically(tmp_path / "a", "new")
+            with files.atomic_folder(tmp_path / "b") as folder:
+                (folder / "x").touch()
+            assert names(tmp_path) == ["a", "b"]
+        assert (tmp_path / "a").read_text() == "new"
+
+    @pytest.mark.parametrize("length", [60, 80, 90])
+    def test_long_names_are_refused_before_the_work(self, tmp_path, length):
+        path = tmp_path / ("\u6f22" * length)  # three bytes each, of 255
+        for folder in (False, True):
+            with contextlib.ExitStack() as expected:
+                if length > 70:
+                    message = f"its name has {3 * length} bytes.*Choose a shorter one"
+                    expected.enter_context(pytest.raises(ValueError, match=message))
+                files.check_destination(path, folder=folder)
+        with contextlib.suppress(ValueError):
+            for _ in "ab":
+                with files.atomic_folder(path, replace=True) as folder:
+                    (folder / "x").touch()
+        assert len(names(tmp_path)) == (length < 70)
 
 
 class TestVerified:
