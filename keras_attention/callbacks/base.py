@@ -18,7 +18,7 @@ class Stop:
     """Whether a signal ends a training, and where. The callbacks of one training share one object.
 
     Attributes:
-        signal_name: The signal, `"SIGINT"` or `"SIGTERM"`; None as long as there is none.
+        signal_name: The signal, such as `"SIGINT"`; None as long as there is none.
         within_epoch: Whether batches of the epoch are still to be done. Known when the epoch ends.
     """
 

@@ -1,4 +1,4 @@
-"""Ends training cleanly on Ctrl-C or SIGTERM, in all processes that train one model."""
+"""Ends training cleanly on Ctrl-C and other signals, in all processes that train one model."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.training.agreement import largest_of_all
 from keras_attention.utils.checks import check_boolean
 
+# Ctrl-C, a cluster's warning, a terminal that was closed, Ctrl-\; Windows has the first two.
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+
 
 class TrainingStopped(KeyboardInterrupt):
     """A signal ended training cleanly, after a checkpoint was written.
 
     Args:
-        signal_name: `"SIGINT"` or `"SIGTERM"`.
+        signal_name: `"SIGINT"`, `"SIGTERM"`, `"SIGHUP"` or `"SIGQUIT"`.
 
     Attributes:
         signal_name: The argument.
-        exit_code: The exit code that shells use for this signal, 130 or 143.
+        exit_code: The exit code that shells use for this signal, 130 of `"SIGINT"`.
     """
 
     def __init__(self, signal_name: str):
@@ -29,10 +32,10 @@ class TrainingStopped(KeyboardInterrupt):
 
 
 class StopOnSignal(RunCallback):
-    """Ends training cleanly on Ctrl-C or SIGTERM, after the current batch.
+    """Ends training cleanly on Ctrl-C, SIGTERM, SIGHUP or SIGQUIT, after the current batch.
 
     Python handles signals in the main thread alone: a training in another thread leaves them as they are. A
-    second Ctrl-C interrupts at once, as usual.
+    second Ctrl-C interrupts at once, as usual. `nohup` keeps a training running when its terminal is closed.
 
     Args:
         stop: The `Stop` of the training, which tells the other callbacks the signal's name.
@@ -65,9 +68,10 @@ class StopOnSignal(RunCallback):
     def on_train_begin(self, logs: Any = None) -> None:
         # The signal handler must not use `self.model`: on JAX that moves the state, perhaps within a step.
         self._trained = self.model
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # A handler that is not Python's own could not be put back.
-            if signal.getsignal(number) is not None:
+        for number in (getattr(signal, name) for name in SIGNALS if hasattr(signal, name)):
+            # A handler that is not Python's own could not be put back; `nohup` has SIGHUP ignored.
+            kept = signal.SIG_IGN if number.name == "SIGHUP" else None
+            if signal.getsignal(number) not in (None, kept):
                 with contextlib.suppress(ValueError):  # of any thread but the main one
                     self._previous[number] = signal.signal(number, self._stop)
 
@@ -85,7 +89,9 @@ class StopOnSignal(RunCallback):
         if self.at_once:
             self.stop.signal_name = self.received
             self._trained.stop_training = True
-        signal.signal(number, self._previous[number])
+        # A closed terminal sends SIGHUP twice, by the shell and by the system.
+        if self.received != "SIGHUP":
+            signal.signal(number, self._previous[number])
 
 
 class StopTogether(RunCallback):

@@ -22,7 +22,8 @@ def orderly_exit(program: str) -> Iterator[None]:
     """Open the standard streams, and end the process with a message instead of a traceback.
 
     Exit codes: 2 for bad use or bad input, 1 for a failure (training that diverged, a full disk, no
-    memory left), 130 after Ctrl-C, 143 after SIGTERM, 141 if whoever reads the output has closed it.
+    memory left), 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, 141 if whoever reads the output has
+    closed it.
     """
     open_standard_streams()
     try:

@@ -150,7 +150,7 @@ class TrainingLoop:
             best.begin(found[monitor])
 
     def fit(self) -> None:
-        """Train to the end of the budget; raise TrainingStopped after Ctrl-C or SIGTERM."""
+        """Train to the end of the budget; raise TrainingStopped after Ctrl-C, SIGTERM and the like."""
         run, devices = self.run, self.run.devices
         batches = run.batches
         if devices.num_processes > 1:

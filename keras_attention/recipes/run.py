@@ -92,7 +92,8 @@ def train_translation(
     Raises:
         ValueError: If no model can be made from the settings, the folder belongs to another
             configuration or corpus, or another process works on it.
-        TrainingStopped: A `KeyboardInterrupt`, after Ctrl-C or SIGTERM; the run can be resumed.
+        TrainingStopped: A `KeyboardInterrupt`, after Ctrl-C, SIGTERM, SIGHUP or SIGQUIT; the run can be
+            resumed.
         OSError: If a checkpoint cannot be written, for instance because the disk is full.
     """
     return Run(corpus, config, output_dir, finish=finish, callbacks=callbacks).complete()
@@ -230,9 +231,15 @@ class Run(Start):
         with self.started():
             if self.report is None:
                 self.train()
-                self.average()
-                self.save()
-                self.report = self.evaluate()
+                try:
+                    self.average()
+                    self.save()
+                    self.report = self.evaluate()
+                except KeyboardInterrupt:
+                    say(
+                        "The training is done and saved, its report is not. The same command writes it."
+                    )
+                    raise
         return self.report
 
     def check(self) -> None:

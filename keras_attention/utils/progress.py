@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sys
@@ -277,8 +278,12 @@ def say(text: str, stream: TextIO | None = None) -> None:
     stream = stream or sys.stderr
     if stream is None:  # tqdm would write to the standard output, among the results
         return
-    tqdm.write(text, file=stream)
-    stream.flush()
+    try:
+        tqdm.write(text, file=stream)
+        stream.flush()
+    except OSError as error:
+        if error.errno != errno.EIO:  # The terminal was closed: the work goes on, to be saved.
+            raise
 
 
 def show(text: str) -> None:

@@ -1,5 +1,6 @@
 """Signals that end a training, where Python lets a program handle them."""
 
+import os
 import signal
 import threading
 
@@ -9,14 +10,14 @@ import pytest
 
 from keras_attention.callbacks import StopOnSignal
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
-def fit(stop):
+def fit(*callbacks):
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     data = np.ones((6, 3)), np.ones((6, 1))
-    return model.fit(*data, batch_size=2, epochs=2, verbose=0, callbacks=[stop]).history
+    return model.fit(*data, batch_size=2, epochs=2, verbose=0, callbacks=[*callbacks]).history
 
 
 def test_a_training_in_a_thread_leaves_signals_alone():
@@ -42,3 +43,30 @@ def test_a_handler_that_is_not_pythons_stays(monkeypatch):
     assert len(fit(StopOnSignal())["loss"]) == 2
     monkeypatch.undo()
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+@pytest.mark.parametrize(
+    "name, before, batches",
+    [
+        *[(name, lambda *_: pytest.fail("not at once"), 2) for name in ("SIGHUP", "SIGQUIT")],
+        ("SIGHUP", signal.SIG_IGN, 6),  # as under `nohup`
+    ],
+)
+def test_a_closed_terminal_ends_training_after_the_batch(name, before, batches):
+    """A terminal sends SIGHUP twice. What would handle the signal comes back."""
+    number, seen = getattr(signal, name), []
+
+    class Close(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append(batch)
+            if len(seen) == 2:
+                for _ in range(2 if name == "SIGHUP" else 1):
+                    os.kill(os.getpid(), number)
+
+    stop, original = StopOnSignal(), signal.signal(number, before)
+    try:
+        fit(stop, Close())
+        assert signal.getsignal(number) is before
+    finally:
+        signal.signal(number, original)
+    assert len(seen) == batches and stop.stop.signal_name == (name if batches < 6 else None)

@@ -114,7 +114,9 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def disturbed(files, tmp_path_factory):
-    """The folder of a run that two signals stopped on its way, what happened then, its first report."""
+    """The folder of a run that two signals stopped on its way, and Ctrl-C when it had trained; what
+    happened then, its first report.
+    """
     folder = tmp_path_factory.mktemp("runs") / "run"
     happened = []
     for number, update in ((signal.SIGINT, 3), (signal.SIGTERM, 6)):
@@ -123,16 +125,23 @@ def disturbed(files, tmp_path_factory):
         happened.append(
             (code, last_checkpoint(folder), (folder / "report.json").exists(), output.getvalue())
         )
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as output:
+        patch.setattr(Run, "evaluate", lambda _: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(SystemExit) as left:
+            train(files, folder)
+    report = (folder / "report.json").exists()
+    happened.append((left.value.code, last_checkpoint(folder), report, output.getvalue()))
     return folder, happened, train(files, folder)
 
 
 def test_a_signal_saves_and_says_how_to_go_on(disturbed):
     _, happened, report = disturbed
     codes, checkpoints, reports, outputs = zip(*happened, strict=True)
-    assert codes == (130, 143)  # 128 + the numbers of SIGINT and SIGTERM
-    assert checkpoints == ("update-00000003", "update-00000006")
-    assert reports == (False, False)
-    for name, checkpoint, output in zip(("SIGINT", "SIGTERM"), checkpoints, outputs, strict=True):
+    assert codes == (130, 143, 130)  # 128 + the numbers of SIGINT and SIGTERM
+    assert checkpoints == ("update-00000003", "update-00000006", f"update-{STEPS:08d}")
+    assert reports == (False, False, False)
+    assert "The training is done and saved, its report is not. The same command" in outputs[2]
+    for name, checkpoint, output in zip(("SIGINT", "SIGTERM"), checkpoints, outputs, strict=False):
         assert f"Stopped by {name} and saved as " in output and checkpoint in output
         assert "The same command continues this run." in output
     assert "Continuing in epoch" not in outputs[0] and "Continuing in epoch" in outputs[1]

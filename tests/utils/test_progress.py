@@ -1,6 +1,7 @@
 """What the progress line says: nothing at first, then lines in a pipe and one moving line on a terminal."""
 
 import contextlib
+import errno
 import io
 import os
 import re
@@ -199,3 +200,14 @@ def test_a_line_on_a_terminal_keeps_the_units_of_its_numbers(impatient, monkeypa
         )
     assert any("tokens/s" in line for line in lines) == (columns > 60)
     assert any("|" in line for line in lines) == (columns == 140)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_closed_terminal_ends_no_work(code):
+    class Closed(Terminal):
+        def write(self, text):
+            raise OSError(code, os.strerror(code))
+
+    lasts = contextlib.nullcontext() if code == errno.EIO else pytest.raises(OSError)
+    with lasts:
+        say("epoch 3", Closed())
