@@ -12,7 +12,7 @@ import h5py
 import keras
 import numpy as np
 
-from keras_attention.training.checkpoint_store import WEIGHTS, check_same_model, read_manifest
+from keras_attention.training.checkpoint_store import WEIGHTS, read_manifest
 from keras_attention.training.checkpoints import average_checkpoints
 
 
@@ -45,8 +45,7 @@ def load_moving_average(model: keras.Model, paths: Sequence[str | os.PathLike[st
     manifest = read_manifest(path)
     if not manifest.get("moving_average"):
         raise ValueError(f"The checkpoint '{path}' holds no moving average of the weights.")
-    check_same_model(model, manifest, path)
-    average_checkpoints(model, [path])  # What has no average, such as frozen weights.
+    average_checkpoints(model, [path])  # Refuses another model's; sets what has no moving average.
     if manifest.get("updates") == 0:  # Averages begin with the first update.
         return
     names = [name for name, _ in manifest["variables"]["model"]]

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from keras_attention.callbacks.signals import StopTogether, TrainingStopped
-from keras_attention.data.corpora import corpus_from_files
+from keras_attention.data.corpora import ParallelText, corpus_from_files, load_corpus
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation
 from keras_attention.training import processes
@@ -126,6 +126,29 @@ def corpus_in(folder):
     return corpus_from_files(**parts, name="sixty")
 
 
+def in_parts(corpus):
+    """The corpus with its training text in two parts, to be mixed, and with the demo's alignments."""
+    pairs = list(corpus.train)
+    parts = {"clean": ParallelText("clean", pairs[:35]), "web": ParallelText("web", pairs[35:])}
+    return dataclasses.replace(corpus, parts=parts, alignments=load_corpus("demo").alignments)
+
+
+def reported(corpus, folder, changed):
+    """A whole run, to its report; in the chief's `weights.npz` are those of `model.keras`."""
+    report = train_translation(corpus, dataclasses.replace(CONFIG, **changed), folder)
+    if not report:
+        return {}
+    model = keras.saving.load_model(folder / "model.keras", compile=False)
+    np.savez(folder / "weights.npz", *model.get_weights())
+    training, systems = report["training"], report["evaluation"]["systems"]
+    return {
+        **{name: training[name] for name in ("history", "updates")},
+        "best": training["best_checkpoint"],
+        "systems": {title: system["perplexity"] for title, system in systems.items()},
+        "error_rate": report["alignment"]["error_rate"],
+    }
+
+
 def train(corpus, folder, changed, index=0, stop=None, **_):
     """One job: what is shown, the updates, and in the chief's `weights.npz` the last checkpoint."""
     told = {"updates": 0}
@@ -195,7 +218,7 @@ def main(folder, index):
     """Be process `index`."""
     folder = Path(folder)
     jobs = json.loads((folder / "jobs.json").read_text())
-    corpora = {"": corpus_in(folder.parent)}
+    whole = in_parts(corpus_in(folder.parent))
     with contextlib.ExitStack() as together:
         if BACKEND == "jax":
             initialize_processes()
@@ -203,7 +226,7 @@ def main(folder, index):
             together.enter_context(processes.joined())
         for name, job in jobs.items():
             changed = {**job["changed"], **(job["own"] if "own" in job and index == 1 else {})}
-            corpus = corpora[""]
+            corpus = whole
             if job.get("other_text") and index == 1:
                 (folder / "other").mkdir(exist_ok=True)
                 corpus = small_corpus(folder / "other", first=7)
@@ -215,7 +238,10 @@ def main(folder, index):
                     changes.enter_context(other_version())
                 if job.get("in_order"):
                     changes.enter_context(sums_in_order())
-                told = train(corpus, run, changed, index, job.get("stop"))
+                if job.get("reports"):
+                    told = reported(corpus, run, changed)
+                else:
+                    told = train(corpus, run, changed, index, job.get("stop"))
             (folder / f"{name}.{index}.json").write_text(json.dumps(told))
 
 

@@ -7,7 +7,14 @@ import keras
 import numpy as np
 import pytest
 
-from tests.recipes.process_jobs import CONFIG, SIZES, jobs_in_processes, train
+from tests.recipes.process_jobs import (
+    CONFIG,
+    SIZES,
+    in_parts,
+    jobs_in_processes,
+    reported,
+    train,
+)
 from tests.recipes.process_parts import parts_of
 from tests.recipes.small_runs import small_corpus
 
@@ -25,14 +32,28 @@ def job(changed=None, **more):
     return {"changed": changed or {}, **more}
 
 
+# Options of a run that have something to do when the training is over, in as few runs as may be.
+OPTIONS = {
+    "guided": {
+        "ema": 0.8,
+        "best_by": "perplexity",
+        "final_model": "best",
+        "accumulation_steps": 3,
+        "guided_alignment": "gold",
+        "guided_alignment_weight": 2.0,
+    },
+    "mixed": {"mixture": ["clean:3", "web:1"], "best_by": "chrf", "accumulation_steps": 2},
+}
+
 JOBS = {
     "whole": job(),
     "slices": job({"accumulation_steps": 3}),
     "dropout": job(DROPOUT),
     "dropout_again": job(DROPOUT),
     "sigterm": job(stop={"process": 1, "update": 5, "signal": "SIGTERM"}),
-    "ctrl_c": job(stop={"process": 0, "update": 4, "signal": "SIGINT"}),
-    "after_ctrl_c": job(run="ctrl_c"),
+    "ctrl_c": job(OPTIONS["mixed"], stop={"process": 0, "update": 4, "signal": "SIGINT"}),
+    "mixed": job(OPTIONS["mixed"], run="ctrl_c", reports=True),
+    "guided": job(OPTIONS["guided"], reports=True),
     "minutes": job({"steps": None, "minutes": 0.02}),
     "seed": job(own={"seed": 2}),
     "preset": job(own={"preset": "small"}),
@@ -47,13 +68,13 @@ JOBS = {
 if not IS_TORCH:
     # Each costs XLA's time twice. What all must agree on and what stops them is the same code; a run that is
     # stopped and goes on ends as one does that is not; test_parallelism.py has slices.
-    JOBS = {name: JOBS[name] for name in ("ctrl_c", "after_ctrl_c", "seed")}
+    JOBS = {name: JOBS[name] for name in ("ctrl_c", "mixed", "guided", "seed")}
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
-    return folder, small_corpus(folder)
+    return folder, in_parts(small_corpus(folder))
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +169,6 @@ def test_a_signal_to_one_stops_all_at_the_same_update(name, stopped, pair):
     assert {one["updates"] for one in told} == {5}
 
 
-def test_a_stopped_run_goes_on(alone, pair):
-    folder, told = pair
-    assert_as(alone, told["after_ctrl_c"][0], folder / "ctrl_c")
-    assert "history" not in told["after_ctrl_c"][1]  # The chief alone reports.
-
-
 @pytest.mark.backends("torch")
 def test_the_end_of_the_time_stops_all(pair):
     first, second = pair[1]["minutes"]
@@ -201,6 +216,19 @@ def test_another_number_of_processes_goes_on(corpus, alone, pair):
     else:
         told = train(text, folder / "two" / "continued", {})
     assert_as(alone, told, folder / "two" / "continued")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_each_option_ends_with_the_report_of_one_process(name, corpus, pair):
+    """Also after a stop: the mixed run has been stopped."""
+    folder, text = corpus
+    expected = reported(text, folder / name, OPTIONS[name])
+    (told, other), found = pair[1][name], pair[0] / JOBS[name].get("run", name)
+    assert other == {}  # The chief alone reports.
+    assert told["systems"] == pytest.approx(expected["systems"]) and len(told["systems"]) > 2
+    assert told["best"] == pytest.approx(expected["best"])
+    assert told["error_rate"] == pytest.approx(expected["error_rate"])
+    assert_as((expected, weights(folder / name)), told, found)
 
 
 def alone_in_parts(folder, text, jobs, count):
