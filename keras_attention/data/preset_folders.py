@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_attention.data.imported_tokenizers import (
+    TOKENIZER_CONFIG,
     ctranslate2_tokenizer,
     firefox_tokenizer,
     hugging_face_tokenizer,
@@ -41,6 +44,7 @@ from keras_attention.interop.own_preset import (
 )
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.checks import check_choice, check_path
+from keras_attention.utils.files import DamagedFile
 
 EXPECTED = (
     f"a preset of keras_attention ({MANIFEST}, {WEIGHTS} and others), a MarianMT model of Hugging Face "
@@ -49,6 +53,11 @@ EXPECTED = (
     f"that `export_onnx` wrote ({DECODER_FILE} and others)"
 )
 SHOWN = 12
+# Where Hugging Face's MarianMT and Argos Translate say the languages of a model.
+LANGUAGES = {
+    TOKENIZER_CONFIG: ("source_lang", "target_lang"),
+    "metadata.json": ("from_code", "to_code"),
+}
 # What is assumed of a model that does not say how it was trained. One that was trained without dropout cannot
 # bear it: the perplexity of Firefox' en-pt model on a text rises from 3.7 to 7,900 with a rate of 0.1.
 UNSAID = {"dropout": 0.0}
@@ -104,7 +113,23 @@ def read_folder(folder: str | os.PathLike[str], positions: str = POSITIONS[0]) -
             f"'{folder}' holds no model that is known: it has {', '.join(names[:SHOWN]) or 'no file'}{more}. "
             f"Expected: {EXPECTED}."
         )
-    return reader(folder, positions)
+    found = reader(folder, positions)
+    return found if found.card else found._replace(card=_said_languages(folder))
+
+
+def _said_languages(folder: Path) -> dict[str, Any]:
+    """Return the languages that another program's files say, as codes of two letters; {} if they do not."""
+    said = [
+        "".join(re.findall(r"^model\.([a-z]{4})\.", file.name)) for file in _marian_files(folder)
+    ]
+    pairs = [(name[:2], name[2:]) for name in said]
+    for file, names in LANGUAGES.items():
+        # A file that is no object says nothing, which nothing needs.
+        with contextlib.suppress(FileNotFoundError, DamagedFile):
+            known = read_foreign_json(folder / file, dict)
+            pairs.append((known.get(names[0]), known.get(names[1])))
+    codes = [pair for pair in pairs if all(re.fullmatch("[a-z]{2}", str(code)) for code in pair)]
+    return {"languages": [*codes[0]]} if codes else {}
 
 
 def is_foreign(folder: Path) -> bool:

@@ -64,6 +64,17 @@ def model_text(model: Any, name: str, batches: TokenBatches) -> str:
     )
 
 
+def device_text(count: int, kind: str, strategy: str | None) -> str:
+    """Return what a run computes on, and that its strategy has nothing to share a batch among.
+
+    >>> device_text(1, "cpu", "mirrored")
+    "Device: 1 CPU. The strategy 'mirrored' found no other to share a batch with."
+    """
+    is_alone = strategy is not None and count == 1
+    told = f" The strategy {strategy!r} found no other to share a batch with." if is_alone else ""
+    return f"Device: {count} {kind.upper()}.{told}"
+
+
 def finished_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool) -> str:
     """Return what is said when a finished run is started again: how to continue it, or why it cannot be."""
     finished = (

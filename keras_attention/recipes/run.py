@@ -28,6 +28,7 @@ from keras_attention.recipes.loop import train
 from keras_attention.recipes.messages import (
     batches_text,
     corpus_text,
+    device_text,
     finished_text,
     model_text,
     results_text,
@@ -45,7 +46,12 @@ from keras_attention.training.agreement import (
 )
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
 from keras_attention.training.checkpoints import save_average
-from keras_attention.training.distribution import Devices, distribution_scope, is_chief
+from keras_attention.training.distribution import (
+    Devices,
+    device_kind,
+    distribution_scope,
+    is_chief,
+)
 from keras_attention.training.joining import check_launch, check_workers
 from keras_attention.utils.checks import check_path, counted
 from keras_attention.utils.files import write_atomically
@@ -285,6 +291,7 @@ class Run(Start):
     def train(self) -> None:
         """Prepare the text, make the model and train it, alone or with other processes."""
         keras.utils.set_random_seed(self.config.seed)
+        say(device_text(self.devices.num_replicas, device_kind(), self.config.strategy))
         say(corpus_text(self.corpus, self.resolved.start))
         say(batches_text(self.batches))
         with activity("building the model"):

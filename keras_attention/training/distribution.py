@@ -113,12 +113,18 @@ def available_devices(strategy: str | None) -> int:
     )()
 
 
-def has_accelerator() -> bool:
-    """Whether the backend computes on anything but the CPU."""
+def device_kind() -> str:
+    """Return what the backend computes on: "cpu", "gpu", "tpu" or another name of its own."""
     devices = backend_choice(
         "Training", torch=_torch_devices, default=keras.distribution.list_devices
     )()
-    return not all(device.startswith("cpu") for device in devices)
+    kinds = [device.partition(":")[0] for device in devices]
+    return next((kind for kind in kinds if kind != "cpu"), "cpu")
+
+
+def has_accelerator() -> bool:
+    """Whether the backend computes on anything but the CPU."""
+    return device_kind() != "cpu"
 
 
 def accelerator_peak_bytes() -> int | None:
@@ -323,7 +329,7 @@ def _jax() -> Any:
 def _torch_devices() -> list[str]:  # PyTorch has no `keras.distribution`.
     import torch
 
-    return ["cuda"] if torch.cuda.is_available() else ["cpu"]
+    return ["gpu"] if torch.cuda.is_available() else ["cpu"]
 
 
 def _jax_peak() -> int | None:

@@ -443,6 +443,17 @@ def test_rms_norm_is_named(tmp_path):
     assert_refused(tmp_path / "model", "encoder/layer_norm is an RMSNorm")
 
 
+def test_a_package_of_argos_says_its_languages(tmp_path):
+    write_model(tmp_path / "model")
+    for said, card in (
+        ({"from_code": "en", "to_code": "pt"}, {"languages": ["en", "pt"]}),
+        ({"from_code": "eng", "to_code": 7}, {}),
+        (["en", "pt"], {}),
+    ):
+        (tmp_path / "metadata.json").write_text(json.dumps(said))
+        assert read_folder(tmp_path).card == card
+
+
 def test_dropout_is_not_known(tmp_path):
     write_model(tmp_path / "model")
     assert read_folder(tmp_path / "model").model_options == {"dropout": 0.0}

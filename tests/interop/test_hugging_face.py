@@ -104,7 +104,9 @@ def test_fine_tuned_padding_is_a_start_token_of_its_own(spm, tmp_path):
 def test_ids_and_texts_of_marian_tokenizer(separate, spm, tmp_path):
     write_marian_mt(tmp_path / "model", spm, separate)
     theirs = transformers.MarianTokenizer.from_pretrained(tmp_path / "model")
-    ours = read_folder(tmp_path / "model").tokenizer
+    preset = read_folder(tmp_path / "model")
+    assert preset.card == {"languages": ["en", "de"]}
+    ours = preset.tokenizer
     letters = sorted(set("".join([*SOURCES, *TARGETS])) | set("ßxqÉ☃\u00ad ﬁ"))
     random = np.random.default_rng(3)
     texts = ["".join(random.choice(letters, random.integers(1, 30))) for _ in range(300)]

@@ -225,6 +225,7 @@ def test_folder_of_firefox(spm, tmp_path, capsys):
     (tmp_path / "vocab.ende.spm").write_bytes(spm[0])
     preset = read_folder(tmp_path)
     spec, tokenizer, options, *_ = preset
+    assert preset.card == {"languages": ["en", "de"]}
     # The file does not say with which dropout the model was trained.
     assert (
         preset.model_options == {"dropout": 0.0} and Transformer.from_preset(tmp_path).dropout == 0

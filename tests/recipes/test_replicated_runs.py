@@ -43,6 +43,7 @@ def test_losses_are_those_of_one_device(tmp_path):
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert all(f"Device: {count} CPU." in done.stderr for count in (1, 2))
     one, shared = json.loads(done.stdout.splitlines()[-1])
     assert one[-1]["updates"] == 9 and len(one) > 1
     assert one[-1]["loss"] < one[0]["loss"]
