@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,7 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.demo import load_demo
 from keras_attention.data.download import Origin
 from keras_attention.data.filters import Filters, check_filters
-from keras_attention.data.header_row import looks_like_header
-from keras_attention.data.held_out import SelectedPairs, hold_out
+from keras_attention.data.held_out import SelectedPairs, found_in, hold_out
 from keras_attention.data.multi30k import load_multi30k
 from keras_attention.data.parallel_text import (
     ChainedPairs,
@@ -103,16 +100,17 @@ def corpus_from_files(
 ) -> Corpus:
     """Make a corpus from UTF-8 text files with one sentence per line: plain, gzip, bzip2, xz or Zstandard.
 
-    If `validation` or `test` is not given, pairs are held out of `train` for it. A hash of each pair
-    decides which, so the choice depends neither on their order nor on chance. Equal pairs are held out
-    together, so no held-out pair is trained on.
+    If `validation` or `test` is not given, pairs are held out of `train` for it. A hash of each source
+    decides which, so the choice depends neither on their order nor on chance. Pairs with one source are held
+    out together, so none of these is trained on. Files for `validation` or `test` may share sources with
+    `train`; a run's report counts them.
 
     Args:
         train, validation, test: Pairs of files, (source file, target file). `train` may be a dict of such
             pairs by name: a run can mix these texts with weights.
         name, source_language, target_language: Labels for reports.
-        validation_size, test_size: Number of pairs to hold out. Default to 5 %, at most 1,000. With a
-            `test_size` of 0 there is no test part.
+        validation_size, test_size: Number of different sources to hold out. Default to 5 %, at most 1,000.
+            With a `test_size` of 0 there is no test part.
         filters: `Filters` for the training pairs.
 
     Returns:
@@ -120,8 +118,8 @@ def corpus_from_files(
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If a file is not UTF-8, two files differ in their number of lines, or there is nothing
-            to train on.
+        ValueError: If a file is not UTF-8, two files differ in their number of lines, there is nothing to
+            train on, or each pair of `validation` or `test` stands in `train`.
 
     >>> import os, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -141,11 +139,8 @@ def corpus_from_files(
     named = {part: _file_pairs(f"train[{part!r}]", files) for part, files in train.items()}
     if not named or not all(isinstance(part, str) and part for part in named):
         raise ValueError(f"`train` must name at least one pair of files. Received: {train!r}")
-    pairs = {"train": ChainedPairs(list(named.values()))}
-    for split, files in held_out.items():
-        if files is not None:
-            for part in train.values():
-                pairs[split] = _parts(_file_pairs, part, {split: files})[split]
+    pairs = _parts(_file_pairs, None, held_out)
+    pairs["train"] = ChainedPairs(list(named.values()))
     return _own_corpus(name, languages, pairs, validation_size, test_size, filters, named)
 
 
@@ -164,8 +159,7 @@ def corpus_from_tsv(
 ) -> Corpus:
     """Corpus from files with two columns, source and target, separated by one tab.
 
-    Lines without text, such as those between documents, are skipped and counted in the description. If
-    the first line looks like the names of the columns, a warning says so; it stays a pair.
+    Lines without text, such as those between documents, are skipped and counted in the description.
 
     With `has_languages`, a third column names the language of each target, such as "de": the source then
     begins with the tag `<2de>`, which a run's tokenizer keeps whole. So one model learns several languages.
@@ -243,18 +237,9 @@ def _tsv_pairs(split: str, path: PathLike, has_language: bool) -> TsvPairs:
 def _parts(
     read: Callable[[str, Any], FilePairs | TsvPairs], train: Any, held_out: Mapping[str, Any]
 ) -> dict[str, Iterable[Pair]]:
-    """Return the pairs of the parts for which there are files, after checking that they differ."""
-    trained = read("train", train)
-    parts: dict[str, Iterable[Pair]] = {"train": trained}
-    for split, files in held_out.items():
-        if files is not None:
-            parts[split] = part = read(split, files)
-            if all(map(os.path.samefile, part.paths, trained.paths)):
-                raise ValueError(
-                    f"`{split}` must not be the text that is trained on: scores on it would mean nothing. "
-                    f"Leave it out to hold out pairs of `train`. Received: {split}={files!r}"
-                )
-    return parts
+    """Return the pairs of the parts for which there are files."""
+    files = {"train": train, **held_out}
+    return {split: read(split, names) for split, names in files.items() if names is not None}
 
 
 def _checked_languages(*languages: str) -> tuple[str, str]:
@@ -304,10 +289,14 @@ def _own_corpus(
         name, *languages, False, own,
         train=texts["train"], validation=texts["validation"], test=texts.get("test"), parts=parts,
     ).filtered(filters).check()  # fmt: skip
-    for part in (*given.values(), *(named or {}).values()):
-        if isinstance(part, ChainedPairs):
-            continue  # Its parts are looked at.
-        _warn_of_header(part, languages)
+    held = {split: part for split, part in given.items() if split != "train"}
+    for split, counts in found_in(given["train"], held, sides=2).items():
+        if counts["different"] == counts["trained"]:
+            raise ValueError(
+                f"`{split}` must not be the text that is trained on: scores on it would mean nothing. Leave "
+                f"it out to hold out pairs of `train`. Received: {counts['different']:,} different pairs, "
+                "all of which are in `train`, too"
+            )
     blank = sum(getattr(part, "blank_lines", 0) for part in given.values())
     description = f"{own}; {blank:,} blank lines skipped" if blank else own
     tags: dict[str, set[str]] = {
@@ -321,17 +310,6 @@ def _own_corpus(
             )
     symbols = tuple(sorted(tags["train"]))
     return dataclasses.replace(corpus, description=description, symbols=symbols)
-
-
-def _warn_of_header(pairs: Iterable[Pair], languages: tuple[str, str]) -> None:
-    first = next(iter(pairs))
-    if looks_like_header(first, languages):
-        files = " and ".join(f"'{path}'" for path in getattr(pairs, "paths", ()))
-        warnings.warn(
-            f"The first pair of {files}, {first}, looks like the names of the columns: each word names "
-            "a column or a language. It is used as a pair of sentences. If it is none, delete that line.",
-            stacklevel=4,
-        )
 
 
 LOADERS: dict[str, Callable[[tuple[str, str], Origin], Corpus]] = {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
 
 from keras_attention.data.filters import FilteredText, Filters
+from keras_attention.data.held_out import found_in
 from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.data.presegmented import join_pieces
 from keras_attention.data.symbols import checked_symbols
@@ -77,6 +79,11 @@ class Corpus:
         if self.test is not None:
             parts["test"] = self.test
         return parts | self.extra
+
+    @functools.cached_property
+    def also_trained(self) -> dict[str, dict[str, int]]:
+        """How many `different` sources each held-out part has, and how many of them are `trained` on, too."""
+        return found_in(self.train, {k: v for k, v in self.splits.items() if k != "train"})
 
     def references(self, split: str) -> list[str]:
         """Return the target sentences of a part, with subwords joined to words, to score translations."""

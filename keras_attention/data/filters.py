@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.data.held_out import pair_hash
+from keras_attention.data.held_out import text_hash
+from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.utils.checks import check_boolean, check_integer, check_number
 
@@ -31,8 +32,8 @@ class Filters:
     Args:
         max_words: Largest number of words on a side, separated by white space; None for no limit.
         max_ratio: Largest ratio of the numbers of words on both sides; None for no limit.
-        drop_duplicates: Whether to keep only the first of equal pairs. They are compared by 64-bit
-            hashes: among 36 million pairs, the chance of losing one to a collision is 1 in 28,000.
+        drop_duplicates: Whether to keep only the first of equal pairs. They are compared normalised, by
+            64-bit hashes: among 36 million pairs, the chance of losing one to a collision is 1 in 28,000.
             Defaults to False.
 
     Raises:
@@ -55,7 +56,7 @@ class Filters:
 
     def rule_against(self, pair: Pair) -> int:
         """Return the number of the first rule that drops a pair, or `KEPT`; ignores duplicates."""
-        source, target = len(pair[0].split()), len(pair[1].split())
+        source, target = (len(normalize(side).split()) for side in pair)
         if not source or not target:
             return EMPTY
         if self.max_words is not None and max(source, target) > self.max_words:
@@ -138,7 +139,7 @@ class FilteredText(ParallelText):
         def judge(pair: Pair) -> None:
             rules.append(rule := self.filters.rule_against(pair))
             if self.filters.drop_duplicates and rule == KEPT:
-                hashes.append(pair_hash(pair))
+                hashes.append(text_hash(*pair))
 
         _, digest = self.unfiltered.read_through(judge)
         result = np.array(rules, np.uint8)

@@ -1,11 +1,12 @@
-"""Held-out parts for a corpus that has none, chosen by a hash of each pair."""
+"""Held-out parts for a corpus without any, chosen by a hash of each source; and what training has of them."""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import Pair
 from keras_attention.utils.checks import check_integer
 
@@ -16,7 +17,7 @@ LONGEST = 2000
 
 
 class SelectedPairs:
-    """The pairs of a corpus whose hash is in a range."""
+    """The pairs of a corpus whose source has a hash in a range."""
 
     def __init__(self, pairs: Iterable[Pair], low: int, high: int, keep_unfit: bool) -> None:
         self._pairs, self._low, self._high, self._keep_unfit = pairs, low, high, keep_unfit
@@ -30,26 +31,57 @@ class SelectedPairs:
             if _is_unfit(pair):
                 if self._keep_unfit:
                     yield pair
-            elif self._low < pair_hash(pair) <= self._high:
+            elif self._low < text_hash(pair[0]) <= self._high:
                 yield pair
 
 
-def pair_hash(pair: Pair) -> int:
-    """Return a 64-bit number that depends on the text of both sides alone."""
-    digest = hashlib.blake2b("\n".join(pair).encode(), digest_size=8).digest()
+def text_hash(*texts: str) -> int:
+    """Return a 64-bit number that is the same for texts that differ in nothing but their Unicode form.
+
+    >>> text_hash("M\u00e4nner", "men") == text_hash("Ma\u0308n\u00adner ", "men")
+    True
+    """
+    digest = hashlib.blake2b("\n".join(map(normalize, texts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 
-def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, SelectedPairs]:
-    """Split pairs: those with the smallest hashes are held out.
+def found_in(
+    train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]], sides: int = 1
+) -> dict[str, dict[str, int]]:
+    """Count the different sources (or pairs, with 2 `sides`) of parts, and those that `train` has, too.
 
-    Pairs with an empty side, or one of more than `LONGEST` characters, stay in the training part. Equal
-    pairs go to the same part, so that none is both held out and trained on. Memory grows with the
-    held-out pairs only.
+    Pairs with an empty side do not count. Memory grows with the parts only.
+
+    >>> found_in([("a dog ", "x")], {"test": [("a dog", "y"), ("a cat", "z")]})
+    {'test': {'different': 2, 'trained': 1}}
+    """
+    wanted = {name: set(_hashes(part, sides)) for name, part in parts.items()}
+    found: dict[str, set[int]] = {name: set() for name in wanted}
+    if any(wanted.values()):
+        for value in _hashes(train, sides):
+            for name, values in wanted.items():
+                if value in values:
+                    found[name].add(value)
+    return {
+        name: {"different": len(values), "trained": len(found[name])}
+        for name, values in wanted.items()
+    }
+
+
+def _hashes(pairs: Iterable[Pair], sides: int) -> Iterator[int]:
+    return (text_hash(*pair[:sides]) for pair in pairs if all(map(normalize, pair)))
+
+
+def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, SelectedPairs]:
+    """Split pairs: those whose sources have the smallest hashes are held out.
+
+    Pairs with an empty side, or one of more than `LONGEST` characters, stay in the training part. All pairs
+    with one source go to the same part, also where it is written with other spaces or in another Unicode
+    form, so that none is both held out and trained on. Memory grows with the held-out pairs only.
 
     Args:
         pairs: Re-iterable of pairs, read once here and again by each part.
-        sizes: Number of different pairs to hold out for each part; None for 5 %, at most 1,000;
+        sizes: Number of different sources to hold out for each part; None for 5 %, at most 1,000;
             0 for no such part.
 
     Returns:
@@ -71,7 +103,7 @@ def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, S
     if len(hashes) <= total:
         raise ValueError(
             f"Cannot hold out {total} pairs and keep some for training: the corpus has only "
-            f"{len(hashes)} different pairs that have text on both sides, and not over {LONGEST:,} "
+            f"{len(hashes)} different sources in pairs with text on both sides, and not over {LONGEST:,} "
             "characters there. Hold out fewer (validation_size, test_size) or name files for validation "
             "and test."
         )
@@ -97,7 +129,7 @@ def _smallest_hashes(pairs: Iterable[Pair], number: int) -> tuple[int, list[int]
         if _is_unfit(pair):
             continue
         count += 1
-        value = pair_hash(pair)
+        value = text_hash(pair[0])
         if value in kept or (len(heap) == number and value > -heap[0]):
             continue
         kept.add(value)
@@ -109,4 +141,4 @@ def _smallest_hashes(pairs: Iterable[Pair], number: int) -> tuple[int, list[int]
 
 
 def _is_unfit(pair: Pair) -> bool:
-    return any(not side.strip() or len(side) > LONGEST for side in pair)
+    return any(not normalize(side) or len(side) > LONGEST for side in pair)

@@ -28,6 +28,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
             ["test set", f"{report['test_set']}, {report['sentences']:,} sentences"],
             *([["decoding", decoding]] if decoding else []),
             *text_form_rows(report["text"]),
+            *_trained_rows(report),
             *_best_rows(report),
             *_alignment_rows(report),
         ]
@@ -44,6 +45,22 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
         if key in report:
             lines += ["", name, "-" * len(name), *section(report)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def trained_text(name: str, counts: Mapping[str, int]) -> str:
+    """Return how many sources of a held-out part are trained on, too.
+
+    >>> trained_text("test", {"different": 1500, "trained": 40})
+    '40 of 1,500 test sources'
+    """
+    return f"{counts['trained']:,} of {counts['different']:,} {name} sources"
+
+
+def _trained_rows(report: Mapping[str, Any]) -> list[list[str]]:
+    counts = report.get("also_trained", {})
+    return [["also trained on", ", ".join(trained_text(*item) for item in counts.items())]] * bool(
+        counts
+    )
 
 
 def _best_rows(report: Mapping[str, Any]) -> list[list[str]]:

@@ -16,7 +16,7 @@ from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
 from keras_attention.data.model_card import other_direction
 from keras_attention.data.preset_folders import Preset
-from keras_attention.evaluation.report_text import alignment_text
+from keras_attention.evaluation.report_text import alignment_text, trained_text
 from keras_attention.utils.run_folder import RunFolder
 
 # Below this BLEU nobody would call the output a translation.
@@ -29,6 +29,9 @@ def corpus_text(corpus: Corpus, start: Preset | None = None) -> str:
     """Return the corpus, the sizes of its parts, and a warning if a pretrained model has other languages."""
     sizes = ", ".join(f"{name} {len(text):,} pairs" for name, text in corpus.splits.items())
     lines = [f"Corpus {corpus.name}: {corpus.description}", f"  {sizes}"]
+    for name, counts in corpus.also_trained.items():
+        if counts["trained"]:
+            lines.append(f"Warning: {trained_text(name, counts)} also in the training text.")
     if isinstance(corpus.train, FilteredText):
         lines.append(f"  Filters: {describe(corpus.train.report())}")
     languages = (corpus.source_language, corpus.target_language)

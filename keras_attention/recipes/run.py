@@ -356,6 +356,7 @@ class Run(Start):
         evaluation = self.evaluation(text, devices=self.resolved.replicas)
         more = self.more_evaluation(text, evaluation["translations"])
         evaluation |= old_domain(self) | alignment_figures(self, split) | more
+        evaluation["also_trained"] = self.corpus.also_trained
         report = {
             **run_figures(self),
             "training": self.training,

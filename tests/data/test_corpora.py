@@ -224,15 +224,11 @@ def test_own_files_with_held_out_parts(own):
 
 
 def test_own_files_for_some_parts(own, tmp_path):
-    files, pairs = own
+    files, _ = own
     other = [write_lines(tmp_path / f"dev.{side}", [side, "same"]) for side in ("en", "de")]
     corpus = corpus_from_files(files, validation=tuple(other), test_size=11)
     assert list(corpus.validation) == [("en", "de"), ("same", "same")]
     assert len(corpus.test) == 11 and len(corpus.train) == 49
-    sides = zip(*pairs, strict=True)
-    copies = [write_lines(tmp_path / f"copy{i}", side) for i, side in enumerate(sides)]
-    corpus = corpus_from_files(files, validation=tuple(other), test=copies)
-    assert list(corpus.train) == list(corpus.test) == pairs
     corpus = corpus_from_files(files, validation_size=7, test_size=0)
     assert corpus.test is None and set(corpus.splits) == {"train", "validation"}
     assert len(corpus.train) == 53
@@ -246,8 +242,6 @@ def test_own_files_refused(own, tmp_path):
     for split in ("validation", "test"):
         with pytest.raises(ValueError, match=f"`{split}` must not be the text that is trained on"):
             corpus_from_files(files, **{split: files})
-        with pytest.raises(ValueError, match=f"`{split}` must not be the text that is trained on"):
-            corpus_from_tsv(files[0], **{split: files[0]})
     with pytest.raises(ValueError, match="`train` must be two files, a source and its translation"):
         corpus_from_files((files[0], files[0]))
     with pytest.raises(FileNotFoundError, match="nobody.de' does not exist"):
@@ -267,27 +261,6 @@ def test_one_language_for_both_sides_loses_no_file(own, tmp_path):
     with pytest.raises(ValueError, match="must differ.*Received: 'de' for both"):
         write_corpus(corpus, tmp_path / "written")
     assert not (tmp_path / "written").exists()
-
-
-def test_a_header_is_named_and_stays_a_pair(tmp_path):
-    lines = ["source\tTarget", *(f"line {i}\tZeile {i}" for i in range(40))]
-    path = write_lines(tmp_path / "own.tsv", lines)
-    with pytest.warns(
-        UserWarning, match=r"first pair of '.*own.tsv', .*'source', 'Target'.*columns"
-    ):
-        corpus = corpus_from_tsv(path, test_size=0, validation_size=2)
-    pairs = [pair for text in corpus.splits.values() for pair in text]
-    assert ("source", "Target") in pairs and len(pairs) == 41
-
-
-def test_a_header_of_two_files_or_a_held_out_part_is_named(tmp_path):
-    train = [
-        write_lines(tmp_path / f"train.{side}", [f"{side} {i} ." for i in range(9)])
-        for side in "ab"
-    ]
-    held_out = [write_lines(tmp_path / f"val.{side}", [side, "one"]) for side in ("en", "de")]
-    with pytest.warns(UserWarning, match=r"'.*val.en' and '.*val.de'.*\('en', 'de'\)"):
-        corpus_from_files(train, validation=held_out, test_size=0)
 
 
 def test_goes_to_another_process(tmp_path):

@@ -72,6 +72,9 @@ def test_the_model_makes_the_translations_that_were_scored(finished, corpus):
     assert report["test"]["bleu"] == pytest.approx(bleu.score)
     assert report["test"]["bleu_signature"] == bleu.signature
     assert report["test"]["sentences"] == 8
+    assert report["evaluation"]["also_trained"] == {
+        "validation": {"different": 9, "trained": 0}, "test": {"different": 8, "trained": 0},
+    }  # fmt: skip
     sources = list(corpus.test.sources())
     for example in report["test"]["examples"]:
         index = sources.index(example["source"])
