@@ -30,6 +30,8 @@ ORIGIN = re.compile(r"\*|https?://[^/\s]+")
 LIMITS = {
     "max_characters": ("characters of all texts of a request", 5_000),
     "max_texts": ("texts in a request", 100),
+    "max_lines": ("lines with text of a request", 500),
+    "max_line": ("characters of a line, which others may have to wait for", 2_000),
     "max_waiting": ("requests that wait; more are told to come back later", 256),
     "max_bytes": ("bytes of a request", 1 << 20),
 }

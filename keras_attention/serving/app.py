@@ -46,8 +46,10 @@ from keras_attention_viewer.page import STATIC as VIEWER
 
 # The page's files.
 STATIC = Path(__file__).parent / "static"
-# Texts that are translated in one call: more only make the first ones wait.
-MOST_TOGETHER = 512
+# Lines that are translated in one call: more only make the first ones wait.
+MOST_TOGETHER = 128
+# Lines and characters of a request that are translated before those of others have their turn.
+SHARE_LINES, SHARE_CHARACTERS = 32, 1_000
 # Sentences whose attention may be waited for: a page asks for one at a time.
 MOST_ATTENTION = 4
 # Translators without some heads that are kept.
@@ -121,8 +123,7 @@ class Service:
         if origins:
             allowed: Any = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
             middleware.append(Middleware(CORSMiddleware, allow_origins=list(origins), **allowed))
-        if hosts is not None:
-            middleware.append(Middleware(KnownHost, hosts=hosts))
+        middleware.append(Middleware(KnownPages, hosts=hosts, origins=origins))
         handlers: dict[Any, Any] = {
             ClientDisconnect: _gone,
             HTTPException: _refused,
@@ -245,11 +246,13 @@ class Service:
 
     async def _translated(self, request: Request, lines: Texts) -> list[list[Translation]]:
         """Return the n best translations of each line, by the thread that translates for all."""
-        if not lines.texts:
-            return []
-        answer = self._submit(self.worker, lines, len(lines.texts))
+        found: list[list[Translation]] = []
         try:
-            return await _answered(request, answer)
+            for share in _shares(lines.texts):
+                wanted = lines._replace(texts=share)
+                answer = self._submit(self.worker, wanted, len(share), has_begun=bool(found))
+                found += await _answered(request, answer)
+            return found
         except WrongText as error:
             raise refusal(f"A line {error.problem}") from None
         except SpecError as error:  # Not every engine forces a prefix.
@@ -259,12 +262,28 @@ class Service:
         self.metrics.batches.observe(sum(job.size for job in jobs))
         translate_together(jobs)
 
-    def _submit(self, worker: Worker, wanted: Any, size: int = 1) -> Future[Any]:
+    def _submit(
+        self, worker: Worker, wanted: Any, size: int = 1, has_begun: bool = False
+    ) -> Future[Any]:
         try:
-            return worker.submit(wanted, size)
+            return worker.submit(wanted, size, has_begun)
         except QueueFull:
             later = {"Retry-After": str(RETRY_SECONDS)}
             raise refusal("Too many requests wait: try again later.", 503, **later) from None
+
+
+def _shares(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield lines in parts, so that who asks for many does not keep waiting who asks for few."""
+    share: list[str] = []
+    size = 0
+    for text in texts:
+        if share and (len(share) == SHARE_LINES or size + len(text) > SHARE_CHARACTERS):
+            yield share
+            share, size = [], 0
+        share.append(text)
+        size += len(text)
+    if share:
+        yield share
 
 
 async def _answered(request: Request, answer: Future[Any]) -> Any:
@@ -300,24 +319,40 @@ def _joined(
     return texts, scores
 
 
-class KnownHost:
-    """An ASGI application that refuses other names than its own, with which pages of others come here.
+class KnownPages:
+    """An ASGI application that refuses pages of other servers.
 
-    A page whose name leads to this machine (DNS rebinding) could read what only this machine may.
+    A page whose name leads to this machine (DNS rebinding) could read what only this machine may; and any
+    page could let it work, for a form is sent without asking first.
+
+    Args:
+        app: What answers the others.
+        hosts: The names that this server answers to; None for any.
+        origins: Other servers whose pages may ask; `"*"` for all.
     """
 
-    def __init__(self, app: Any, hosts: Collection[str]):
+    def __init__(self, app: Any, hosts: Collection[str] | None, origins: Collection[str]):
         self.app = app
-        self.hosts = frozenset(hosts)
+        self.hosts = None if hosts is None else frozenset(hosts)
+        self.origins = frozenset(origins)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or refuse it."""
-        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        if re.sub(r":\d+$", "", host).lower() not in self.hosts:
-            problem = {"error": f"This server does not answer to the host {host!r} (--allow-host)."}
-            await JSONResponse(problem, 421)(scope, receive, send)
+        if problem := self._problem(scope) if scope["type"] == "http" else None:
+            status, text = problem
+            await JSONResponse({"error": text}, status)(scope, receive, send)
             return
         await self.app(scope, receive, send)
+
+    def _problem(self, scope: Any) -> tuple[int, str] | None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        host, origin = headers.get(b"host", "").lower(), headers.get(b"origin", "")
+        if self.hosts is not None and re.sub(r":\d+$", "", host) not in self.hosts:
+            return 421, f"This server does not answer to the host {host!r} (--allow-host)."
+        is_own = not origin or origin.lower().partition("://")[2] == host
+        if scope["method"] == "POST" and not (is_own or self.origins & {"*", origin}):
+            return 403, f"Pages of {origin!r} may not ask this server (--allow-origin)."
+        return None
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:

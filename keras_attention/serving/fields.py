@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -17,8 +18,6 @@ from keras_attention.spec.heads import Head
 
 # A client has so long to send its request; one that sends nothing more would hold up a clean stop.
 BODY_SECONDS = 20.0
-# How many times the limit of a body is read and thrown away, so that the client reads why it is refused.
-DISCARDED = 16
 MOST_FIELDS = 100
 MOST_HEADS = 1000
 JSON, FORM, PARTS = (
@@ -26,6 +25,12 @@ JSON, FORM, PARTS = (
     "application/x-www-form-urlencoded",
     "multipart/form-data",
 )
+# What a text may be written in: not every codec of Python ends in linear time.
+CHARSET = re.compile(
+    r"utf-?(8|16|32)(-?[lb]e)?|us-ascii|iso-?8859-\d+|latin-?1|windows-125\d", re.IGNORECASE
+)
+# As zlib counts: its own header, which is called deflate, or that of gzip.
+PACKED = {"deflate": 15, "gzip": 31, "x-gzip": 31}
 # The line ends of texts. The tokenizer takes all others as white space.
 LINE_END = re.compile(r"(\r\n|\r|\n)")
 
@@ -36,12 +41,16 @@ class Limits(NamedTuple):
     Attributes:
         characters: Of all texts of a request.
         texts: In a request.
+        lines: With text, in a request.
+        line: Characters of a line: the time of a search grows with its square.
         waiting: Requests in the queue.
         body: Bytes of a request's body.
     """
 
     characters: int = 5_000
     texts: int = 100
+    lines: int = 500
+    line: int = 2_000
     waiting: int = 256
     body: int = 1 << 20
 
@@ -53,58 +62,105 @@ def refusal(message: str, status: int = 400, **headers: str) -> HTTPException:
 
 async def read_fields(request: Request, most_bytes: int) -> dict[str, Any]:
     """Return the fields of a request: of its address, and of its body as JSON or a form."""
-    body = await _read_body(request, most_bytes)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = _unpacked(request, await _read_body(request, most_bytes), most_bytes)
+    kind, _, rest = request.headers.get("content-type", "").partition(";")
+    kind = kind.strip().lower()
+    charset = re.search(r"""charset\s*=\s*["']?([\w.:-]+)""", rest, re.IGNORECASE)
+    encoding = charset[1] if charset else "utf-8"
+    if not CHARSET.fullmatch(encoding):
+        raise refusal(f"The charset must be utf-8, or a usual one. Received: {encoding}", 415)
     try:
-        fields: dict[str, Any] = _form(request.scope["query_string"].decode())
+        pairs = _form(request.scope["query_string"].decode())
         if not body:
-            return fields
-        text = body.decode()
+            return _named(pairs)
+        text = body.decode(encoding).removeprefix("\ufeff")
         if kind == FORM:
-            return fields | _form(text)
-    except UnicodeDecodeError as error:
-        raise refusal(f"The request is not UTF-8: {error}.") from None
+            return _named([*pairs, *_form(text, encoding)])
+    except (UnicodeError, LookupError) as error:
+        raise refusal(f"The request is not {encoding.upper()}: {error}.") from None
     except ValueError as error:
         raise refusal(f"The form cannot be read: {error}.") from None
     if kind == PARTS:
-        return fields | await _parts(request, body)
+        return _named([*pairs, *await _parts(request, body)])
     if kind != JSON:
         raise refusal(
             f"The content type must be {JSON}, {FORM} or {PARTS}. Received: {kind or 'none'}", 415
         )
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise refusal(f"The body is not JSON: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(found, tuple):
         raise refusal('The body must be a JSON object, such as {"q": "A text."}.')
-    return fields | found
+    return _named([*pairs, *found])
 
 
 async def _read_body(request: Request, most_bytes: int) -> bytes:
+    # Nobody waits for a body that is declared too large: what of it still comes is thrown away.
+    if int(request.headers.get("content-length", "0")) > most_bytes:
+        raise _too_large(most_bytes)
     body = bytearray()
-    size = 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.stream():
-                size += len(chunk)
-                if size <= most_bytes:
-                    body += chunk
-                elif size > DISCARDED * most_bytes:
-                    break
+                body += chunk
+                if len(body) > most_bytes:
+                    raise _too_large(most_bytes)
     except TimeoutError:
         raise refusal(f"The request did not end within {BODY_SECONDS:.0f} seconds.", 408) from None
-    if size > most_bytes:
-        raise refusal(f"The request's body is larger than {most_bytes} bytes.", 413)
     return bytes(body)
 
 
-def _form(text: str) -> dict[str, Any]:
-    pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
-    return dict(pairs)
+def _too_large(most_bytes: int) -> HTTPException:
+    return refusal(f"The request's body is larger than {most_bytes} bytes.", 413)
 
 
-async def _parts(request: Request, body: bytes) -> dict[str, Any]:
+def _unpacked(request: Request, body: bytes, most_bytes: int) -> bytes:
+    """Return a body without its compression, of which no more is unpacked than the limit."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding == "identity":
+        return body
+    if encoding not in PACKED:
+        raise refusal(f"A body may be packed by gzip or deflate. Received: {encoding}", 415)
+    unpacking = zlib.decompressobj(PACKED[encoding])
+    try:
+        found = unpacking.decompress(body, most_bytes + 1)
+    except zlib.error as error:
+        raise refusal(f"The body is not packed by {encoding}: {error}.") from None
+    if len(found) > most_bytes:
+        raise _too_large(most_bytes)
+    if not unpacking.eof or unpacking.unused_data:
+        raise refusal(f"The body is not one whole stream of {encoding}.")
+    return found
+
+
+def _named(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the values by their names: several texts `q`, or `q[]`, are a list; all else comes once."""
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name == "q[]" and isinstance(value, str):
+            name, value = "q", [value]
+        if name not in fields:
+            fields[name] = value
+        elif name == "q" and all(isinstance(each, str | list) for each in (fields[name], value)):
+            texts = ([each] if isinstance(each, str) else each for each in (fields[name], value))
+            fields[name] = [text for each in texts for text in each]
+        else:
+            raise refusal(f"The request says `{name}` twice.")
+    return fields
+
+
+def _form(text: str, encoding: str = "utf-8") -> list[tuple[str, str]]:
+    return parse_qsl(
+        text,
+        keep_blank_values=True,
+        encoding=encoding,
+        errors="strict",
+        max_num_fields=MOST_FIELDS,
+    )
+
+
+async def _parts(request: Request, body: bytes) -> list[tuple[str, Any]]:
     async def chunks() -> AsyncIterator[bytes]:
         yield body
 
@@ -120,7 +176,7 @@ async def _parts(request: Request, body: bytes) -> dict[str, Any]:
     except (MultiPartException, KeyError) as error:
         raise refusal(f"The form cannot be read: {error}.") from None
     # Without a charset of its own a part is read as UTF-8, which the whole body is.
-    return dict(found.items())
+    return found.multi_items()
 
 
 class Asked(NamedTuple):
@@ -150,9 +206,15 @@ def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
     texts = q if isinstance(q, list) else [q]
     if not all(isinstance(text, str) for text in texts):
         raise refusal("`q` must be a text, or a list of texts.")
-    numbers = {"texts": len(texts), "characters": sum(map(len, texts))}
-    for what, number in numbers.items():
-        if number > (most := getattr(limits, what)):
+    lines = [line for text in texts for line in LINE_END.split(text)[::2] if line.strip()]
+    numbers = {
+        "texts": (len(texts), limits.texts),
+        "characters": (sum(map(len, texts)), limits.characters),
+        "lines": (len(lines), limits.lines),
+        "characters in a line": (max(map(len, lines), default=0), limits.line),
+    }
+    for what, (number, most) in numbers.items():
+        if number > most:
             raise refusal(f"The request has {number} {what}; at most {most} are allowed.")
     languages = [fields[name] for name in ("source", "target")]
     if not all(isinstance(code, str) for code in languages):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
 from collections.abc import Iterator
 from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # After a signal, answers are waited for so long: some clients never read theirs.
 GRACE_SECONDS = 60
+# A client has so long for the head of a request, and for the rest of a body that was refused.
+HEAD_SECONDS = 20.0
 
 
 class Terminated(KeyboardInterrupt):
@@ -62,6 +67,39 @@ def terminating() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+class _Impatient(H11Protocol):
+    """HTTP that closes connections on which no request is made; uvicorn does so only between two requests."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._watch(is_open=False)
+
+    def _watch(self, is_open: bool = True) -> None:
+        if is_open and self._is_waiting():
+            self._deadline = self._deadline or self.loop.call_later(HEAD_SECONDS, self._give_up)
+        elif self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _is_waiting(self) -> bool:
+        return self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if self._is_waiting():  # What came behind another request may be at work by now.
+            self.transport.close()
+
+
 def server_of(application: Any) -> uvicorn.Server:
     """Return a server of an application.
 
@@ -70,7 +108,7 @@ def server_of(application: Any) -> uvicorn.Server:
     """
     config = uvicorn.Config(
         application,
-        http="h11",  # It bounds the heads of requests.
+        http=_Impatient,  # On h11, which bounds the heads of requests.
         ws="none",
         lifespan="off",
         log_level="error",

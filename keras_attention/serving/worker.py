@@ -52,14 +52,17 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, request: Any, size: int = 1) -> Future[Any]:
-        """Put a job at the end of the queue, and return what receives its answer."""
+    def submit(self, request: Any, size: int = 1, has_begun: bool = False) -> Future[Any]:
+        """Put a job at the end of the queue, and return what receives its answer.
+
+        The rest of what has begun is not refused: the work that was done would be lost.
+        """
         job = Job(request, Future(), size)
         with self._changed:
             if len(self._jobs) >= self._most_waiting:  # Those who went away make room.
                 kept = [job for job in self._jobs if not job.answer.cancelled()]
                 self._jobs = collections.deque(kept)
-            if len(self._jobs) >= self._most_waiting:
+            if len(self._jobs) >= self._most_waiting and not has_begun:
                 raise QueueFull
             self._jobs.append(job)
             self._changed.notify()

@@ -1,10 +1,12 @@
 """The API over real sockets: its fields, its errors, its limits; what many ask at once."""
 
 import asyncio
+import gzip
 import json
 import re
 import socket
 import threading
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,7 +15,7 @@ pytest.importorskip("starlette", reason="an extra: serve")
 pytest.importorskip("uvicorn", reason="an extra: serve")
 from prometheus_client.parser import text_string_to_metric_families
 
-from keras_attention.serving import fields
+from keras_attention.serving import app, fields, server
 from keras_attention.serving.app import STATIC, Service
 from keras_attention.serving.fields import Limits
 from keras_attention.serving.metrics import Measured
@@ -23,7 +25,7 @@ from tests.serving.served import HOST, WAIT, Shouting, ask, running, shouted, tr
 
 pytestmark = pytest.mark.backends("torch")
 
-LIMITS = Limits(characters=300, texts=5, waiting=6, body=6000)
+LIMITS = Limits(characters=300, texts=5, lines=9, line=290, waiting=6, body=6000)
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -68,6 +70,24 @@ def test_all_encodings_say_the_same(port):
     for answer in (
         ask(port, body=asked),
         ask(port, body=json.dumps(asked), Content_Type="application/json; charset=utf-8"),
+        ask(port, body="\ufeff".encode() + json.dumps(asked).encode(), Content_Type=JSON),
+        ask(
+            port,
+            body=json.dumps(asked, ensure_ascii=False).encode("utf-16"),
+            Content_Type=f"{JSON}; charset=UTF-16",
+        ),
+        ask(
+            port,
+            body=json.dumps(asked, ensure_ascii=False).encode("latin-1"),
+            Content_Type=f'{JSON}; charset="ISO-8859-1"',
+        ),
+        ask(
+            port,
+            body="q=f%FCr+you%26me&source=EN&target=de&alternatives=1",
+            Content_Type=f"{FORM}; charset=windows-1252",
+        ),
+        ask(port, body=gzip.compress(form.encode()), Content_Type=FORM, Content_Encoding="gzip"),
+        ask(port, body=zlib.compress(in_parts), Content_Type=PARTS, Content_Encoding="deflate"),
         ask(port, body=form, Content_Type=FORM),
         ask(port, body=in_parts, Content_Type='multipart/form-data; boundary="x"'),
         ask(port, f"/translate?{form}", body=""),
@@ -116,7 +136,15 @@ HOSTILE = {
     "a huge number": (b'{"q": ' + b"9" * 5000 + b"}", JSON, 400, "not JSON"),
     "Latin-1": ('{"q": "für"}'.encode("latin-1"), JSON, 400, "not UTF-8"),
     "UTF-16": (json.dumps(RIGHT).encode("utf-16"), JSON, 400, "not UTF-8|not JSON"),
-    "UTF-8 with a mark": (json.dumps(RIGHT).encode("utf-8-sig"), JSON, 400, "not JSON"),
+    "a charset that is none": (b"{}", f"{JSON}; charset=punycode", 415, "charset must be utf-8"),
+    "not the declared charset": (b"\xff{}", f"{JSON}; charset=us-ascii", 400, "not US-ASCII"),
+    "a language twice": (b"q=a&source=en&target=de&target=fr", FORM, 400, "`target` twice"),
+    "an object": (
+        b'{"q": {"a": 1}, "source": "en", "target": "de"}',
+        JSON,
+        400,
+        "a text, or a list of texts",
+    ),
     "half of a pair": (HALF, JSON, 400, "half of a surrogate pair"),
     "a form in Latin-1": (b"q=f%FCr&source=en&target=de", FORM, 400, "not UTF-8"),
     "a raw form in Latin-1": (b"q=f\xfcr&source=en&target=de", FORM, 400, "not UTF-8"),
@@ -148,6 +176,8 @@ REFUSED = {
     "too many alternatives": ({"alternatives": 4}, "`alternatives` must be at most 3"),
     "too many texts": ({"q": ["a"] * 6}, "6 texts; at most 5"),
     "too many characters": ({"q": ["a" * 299, "bb"]}, "301 characters; at most 300"),
+    "too many lines": ({"q": ["a\nb\n\nc\nd"] * 3}, "12 lines; at most 9"),
+    "a line that is too long": ({"q": "b\n" + "a" * 291}, "291 characters in a line; at most 290"),
     "a text that is too long": ({"q": "x\nlong"}, "A line is too long: 'long'"),
 }
 
@@ -161,6 +191,43 @@ def test_a_hostile_body_is_refused_and_the_server_goes_on(port, translator):
         assert translator.calls == [], name
         assert translate(port, "a") == (200, {"translatedText": "A", "scores": [-1.0]}), name
         translator.calls.clear()
+
+
+@pytest.mark.parametrize(
+    "address, body, kind",
+    [
+        ("", "q=a&q=bb&source=en&target=de", FORM),
+        ("", "q[]=a&q[]=bb&source=en&target=de", FORM),
+        ("?q=a&q=bb&source=en&target=de", "", FORM),
+        ("?q=a&source=en", "q=bb&target=de", FORM),
+        ("?q=a", '{"q": ["bb"], "source": "en", "target": "de"}', "application/json"),
+        ("", '{"q": "a", "q": "bb", "source": "en", "target": "de"}', "application/json"),
+    ],
+)
+def test_no_text_of_several_is_lost(port, address, body, kind):
+    status, _, content = ask(port, f"/translate{address}", body, "POST", Content_Type=kind)
+    assert (status, content["translatedText"]) == (200, ["A", "BB"])
+
+
+def test_several_texts_in_parts(port):
+    one, other = parts(q="a"), parts(q="bb", source="en", target="de")
+    both = one.removesuffix(b"--x--\r\n") + other
+    assert ask(port, body=both, Content_Type=PARTS)[2]["translatedText"] == ["A", "BB"]
+
+
+def test_a_packed_body_is_unpacked_no_further_than_the_limit(port):
+    body = json.dumps(RIGHT).encode()
+    for packed, encoding, status in (
+        (gzip.compress(body.ljust(LIMITS.body)), "gzip", 200),
+        (gzip.compress(body.ljust(LIMITS.body + 1)), "gzip", 413),
+        (gzip.compress(b" " * 10**7)[:5000], "gzip", 413),
+        (gzip.compress(body)[:-1], "gzip", 400),
+        (gzip.compress(body) * 2, "gzip", 400),
+        (body, "gzip", 400),
+        (body, "br", 415),
+    ):
+        found = ask(port, body=packed, Content_Type=JSON, Content_Encoding=encoding)
+        assert found[0] == status, (encoding, found)
 
 
 def test_a_wrong_field_is_refused(port):
@@ -219,6 +286,31 @@ def test_a_body_in_chunks_is_limited_too(port):
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
+def test_a_body_that_is_declared_too_large_is_not_waited_for(port):
+    with raw(port, HEAD + b"Content-Length: 6001\r\n\r\n") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+        connection.sendall(b" " * 6001 + b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        answers = b""
+        while b'"ok"' not in answers:  # The next request on the connection is answered.
+            answers += connection.recv(1000)
+
+
+def test_a_connection_without_a_whole_request_is_closed(service, monkeypatch):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
+    refused = HEAD + b"Content-Length: 10000\r\n\r\n "
+    with running(service) as port:
+        for begun in (
+            b"",
+            HEAD,
+            HEAD[:9],
+            b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /",
+            refused,
+        ):
+            with raw(port, begun) as connection:
+                while connection.recv(1000):
+                    pass
+
+
 def test_a_request_that_does_not_end_is_given_up(port, monkeypatch):
     monkeypatch.setattr(fields, "BODY_SECONDS", 0.1)
     with raw(port, HEAD + b'Content-Length: 50\r\n\r\n{"q": ') as connection:
@@ -255,6 +347,23 @@ def test_what_arrives_together_is_one_call_and_each_gets_its_own(port, service, 
             assert content["scores"] == [score for _, score in best]
     assert [n_best for _, n_best in translator.calls] in ([1, 1, 2], [1, 2, 1])
     assert {text for texts, _ in translator.calls for text in texts} == {"first", *q}
+
+
+def test_who_asks_for_much_lets_others_have_their_turn(port, service, translator, monkeypatch):
+    monkeypatch.setattr(app, "SHARE_LINES", 2)
+    monkeypatch.setattr(app, "SHARE_CHARACTERS", 40)
+    with ThreadPoolExecutor(8) as pool:
+        first = held_up(port, translator, pool, ["a\nb", "c" * 41, "d\ne\nf"])
+        other = pool.submit(translate, port, "other")
+        wait_until(lambda: service.worker.waiting() == 1)
+        translator.may_go.set()
+        assert other.result(WAIT)[1]["translatedText"] == "OTHER"
+        assert first.result(WAIT)[1]["translatedText"] == ["A\nB", "C" * 41, "D\nE\nF"]
+    shares = [texts for texts, _ in translator.calls]
+    assert shares[0] == ["a", "b"] and "other" in shares[1]
+    rest = [text for texts in shares for text in texts if text != "other"]
+    assert rest == ["a", "b", "c" * 41, "d", "e", "f"]
+    assert all(len({*texts} - {"other"}) <= 2 for texts in shares)
 
 
 def test_a_full_queue_says_when_to_come_back_and_loses_nobody(port, service, translator):
@@ -362,8 +471,13 @@ def test_pages_of_other_servers_only_if_they_may(translator):
     models = paired(["shouting"], [translator], None)
     for origins, allowed in (((), None), (("https://a.example",), "https://a.example")):
         with running(Service(models, LIMITS, None), origins) as port:
-            headers = ask(port, body=RIGHT, **origin)[1]
+            status, headers, _ = ask(port, body=RIGHT, **origin)
             assert headers.get("Access-Control-Allow-Origin") == allowed
+            assert status == (200 if origins else 403)
+            assert ask(port, body="", Origin="https://b.example")[0] == 403
+            assert ask(port, body=RIGHT, Origin="null")[0] == 403
+            assert ask(port, body=RIGHT, Origin=f"http://{HOST}:{port}")[0] == 200
+            assert ask(port, body=RIGHT, Origin=f"http://{HOST}:{port + 1}")[0] == 403
             asked = {"Access-Control-Request-Method": "POST", **origin}
             status = ask(port, method="OPTIONS", **asked)[0]
             assert status == (200 if origins else 405)
