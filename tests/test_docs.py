@@ -3,9 +3,13 @@
 import importlib
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import keras
+import numpy as np
 import pytest
 
+import keras_attention
 from keras_attention.cli.main import main
 from keras_attention.recipes.config import RESUMABLE_FIELDS
 from tests.test_architecture import ALLOWED, TOP
@@ -48,6 +52,17 @@ def test_links_lead_somewhere(path):
             headings = re.findall(r"^#+ (.*)$", linked.read_text("utf-8"), re.MULTILINE)
             anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in headings}
             assert anchor in anchors, (target, anchor)
+
+
+def test_padding_does_not_matter_to_the_model_of_the_guide():
+    guide = (ROOT / "docs" / "guides" / "own-model.md").read_text("utf-8")
+    code = re.search(r"^inputs = .*?^outputs = .*?$", guide, re.MULTILINE | re.DOTALL)[0]
+    names = {"keras": keras, "ka": keras_attention, "tokenizer": SimpleNamespace(vocabulary_size=9)}
+    exec(code, names)
+    model = keras.Model(names["inputs"], names["outputs"])
+    ids = np.array([[5, 2, 7], [4, 8, 0]])
+    padded = model.predict(np.pad(ids, ((0, 0), (0, 4))), verbose=0)
+    np.testing.assert_allclose(padded, model.predict(ids, verbose=0), atol=1e-6)
 
 
 def test_what_may_change_between_two_starts_is_what_a_run_lets_change():

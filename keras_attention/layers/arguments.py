@@ -70,7 +70,22 @@ def _checked(name: str, value: Any) -> Any:
         return check_choice(name, value, CHOICES[name])
     if name == "seed":
         return check_integer(name, value, least=0)
+    if _kind(name) is not None:
+        _check_named(name, value)
     return value
+
+
+def _check_named(name: str, value: Any) -> None:
+    """Raise a ValueError unless Keras knows what is named, or it is a function."""
+    kind = _kind(name)
+    try:
+        kind.get(value)
+    except (TypeError, ValueError) as error:
+        module = kind.__name__.rpartition(".")[-1]
+        raise ValueError(
+            f"`{name}` must be a name in `keras.{module}`, or one of them, or a function. "
+            f"Received: {name}={value!r}"
+        ) from error
 
 
 class Configured:

@@ -9,6 +9,7 @@ from keras import ops
 from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import padding_mask
+from keras_attention.ops.ids import are_ids, comparable_ids
 from keras_attention.ops.nan import one_or_nan
 from keras_attention.ops.operations import linear, lookup, tied_projection
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
@@ -114,18 +115,15 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         if reverse:
             return unfold_leading_axes(self._project(fold_leading_axes(inputs)), inputs)
-        inputs = ops.convert_to_tensor(inputs)
-        ids = ops.cast(inputs, "int32")
-        embedded = ops.cast(lookup(self.embeddings, ids), self.compute_dtype)
-        # A graph cannot raise: an id outside the vocabulary gives NaN, never another word's row.
-        is_id = ops.logical_and(inputs >= 0, inputs < self.vocabulary_size)
-        if keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype)):
-            is_id = ops.logical_and(is_id, ops.equal(inputs, ids))
+        ids = comparable_ids(inputs)
+        embedded = lookup(self.embeddings, ops.cast(ids, "int32"))
+        embedded = ops.cast(embedded, self.compute_dtype)
         # As a Python number it would be float32 for float64, too.
         scale = ops.convert_to_tensor(self.hidden_dim**0.5, embedded.dtype)
-        scale = scale * one_or_nan(is_id, embedded.dtype)
+        # A graph cannot raise: an id outside the vocabulary gives NaN, never another word's row.
+        scale = scale * one_or_nan(are_ids(ids, self.vocabulary_size), embedded.dtype)
         if self.pad_token_id is not None:
-            scale = ops.where(ops.equal(inputs, self.pad_token_id), 0.0, scale)
+            scale = ops.where(ops.equal(ids, self.pad_token_id), 0.0, scale)
         return ops.multiply(embedded, scale[..., None])
 
     def _project(self, rows: Any) -> Any:

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_attention.ops.ids import comparable_ids
 from keras_attention.ops.nan import one_or_nan
 from keras_attention.utils.checks import check_numbers, static_shape
 
 
 def padding_mask(token_ids: Any, pad_token_id: int = 0) -> Any:
     """Return True where `token_ids` `(B, S)` is a real token."""
-    token_ids = ops.convert_to_tensor(token_ids)
-    return ops.not_equal(token_ids, ops.cast(pad_token_id, token_ids.dtype))
+    return ops.not_equal(comparable_ids(token_ids), pad_token_id)
 
 
 def causal_mask(target_length: Any, source_length: Any, start_index: Any = 0) -> Any:

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.utils.checks import check_choice, check_has, check_numbers, static_shape
+from keras_attention.utils.checks import (
+    check_byte_order,
+    check_choice,
+    check_has,
+    check_numbers,
+    static_shape,
+)
 
 INPUT_NAMES = SOURCE, TARGET = ("encoder_token_ids", "decoder_token_ids")
 ALIGNMENTS = "alignments"  # which may stand beside them in training; no ids
@@ -51,6 +57,7 @@ def _check(
         for part in value:
             _check(name, part, sizes, max_length, side)
     elif isinstance(value, np.ndarray):
+        check_byte_order(name.strip("'"), value)
         is_float = np.issubdtype(value.dtype, np.floating)
         if value.dtype.kind not in "biuf" or value.ndim == 0:
             raise ValueError(

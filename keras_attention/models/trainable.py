@@ -96,11 +96,18 @@ class TrainableModel(keras.Model):
         if isinstance(validation, (list, tuple)):
             validation = validation[:2]  # behind them come weights
         check_some(x)
+        _refuse_class_weight(given.get("class_weight"))
         self.check_data([x, y, validation])
         if self.accumulation_steps > 1:
             self._check_rows(x, y, given)
         self._build_optimizer()
         return super().fit(x, y, *args, **kwargs)
+
+    def train_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `train_on_batch`, without `class_weight`, as in `fit`."""
+        given = inspect.signature(super().train_on_batch).bind(x, y, *args, **kwargs).arguments
+        _refuse_class_weight(given.get("class_weight"))
+        return super().train_on_batch(x, y, *args, **kwargs)
 
     def _check_rows(self, x: Any, y: Any, given: Mapping[str, Any]) -> None:
         """Refuse a batch that cannot be sliced, where the rows of all can be known beforehand."""
@@ -283,6 +290,16 @@ def _refuse_pure_float16(policy: Any) -> None:
             "Weights in float16 cannot be trained: an epsilon of 1e-9 is 0 there, and the first update "
             "makes them NaN. Use dtype='mixed_float16', or 'mixed_bfloat16'. Received: dtype="
             f"{policy.name!r}"
+        )
+
+
+def _refuse_class_weight(class_weight: Any) -> None:
+    """Raise a ValueError for weights of classes, of which Keras makes one weight a row, by no label of it."""
+    if class_weight is not None:
+        raise ValueError(
+            "`class_weight` is for one label a row. Here each position has one: pass their weights (B, T), "
+            "such as `sample_weight=np.vectorize(lambda label: class_weight.get(label, 1.0))(y)`. Received: "
+            f"class_weight={reprlib.repr(class_weight)}"
         )
 
 

@@ -144,8 +144,7 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
         **kwargs: Any,
     ):
         config = checked(locals())
-        if not isinstance(activation, str):
-            config["activation"] = keras.activations.serialize(activation)
+        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
         check_arguments(config, kwargs)
         # With autocast, ids of a float dtype would be rounded to bfloat16, and so to other ids.
         super().__init__(**{"autocast": False, **kwargs})

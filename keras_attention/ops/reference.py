@@ -240,7 +240,8 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
     log_normalizer = ops.logsumexp(logits, axis=-1)
     label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     loss = total * log_normalizer - (on_value - off_value) * label_logits
-    return loss - off_value * ops.sum(logits, axis=-1) if off_value else loss
+    # Not `off_value` times the sum, which may be above float32's range.
+    return loss - ops.sum(off_value * logits, axis=-1) if off_value else loss
 
 
 def global_norm(gradients: Sequence[Any]) -> Any:

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attention.ops.ids import are_ids, comparable_ids
 from keras_attention.ops.nan import one_or_nan
 from keras_attention.ops.operations import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
@@ -158,7 +159,7 @@ def check_labels(y_true: Any, y_pred: Any, pad_token_id: int = 0) -> tuple[Any, 
     """
     given = y_true = check_numbers("y_true", y_true)
     y_pred = check_numbers("y_pred", y_pred)
-    y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
+    y_true, y_pred = comparable_ids(y_true), ops.convert_to_tensor(y_pred)
     fits = len(y_pred.shape) == len(y_true.shape) + 1 and all(
         a is None or b is None or a == b
         for a, b in zip(y_true.shape, y_pred.shape[:-1], strict=True)
@@ -215,13 +216,10 @@ def label_weights(
     A graph cannot raise an error. So with a `vocabulary_size`, a label outside the vocabulary has the
     weight NaN: the loss becomes NaN, and the model does not learn a wrong word.
     """
-    y_true = ops.convert_to_tensor(check_numbers("y_true", y_true))
+    y_true = comparable_ids(check_numbers("y_true", y_true))
     weights = ops.ones_like(y_true, dtype=dtype)
     if vocabulary_size is not None:
-        is_label = ops.logical_and(y_true >= 0, y_true < vocabulary_size)
-        if "float" in keras.backend.standardize_dtype(y_true.dtype):
-            is_label = ops.logical_and(is_label, ops.equal(y_true, ops.floor(y_true)))
-        weights = ops.multiply(weights, one_or_nan(is_label))
+        weights = ops.multiply(weights, one_or_nan(are_ids(y_true, vocabulary_size)))
     if sample_weight is not None:
         sample_weight = check_weights(sample_weight, static_shape(y_true))
         sample_weight = ops.cast(sample_weight, dtype)

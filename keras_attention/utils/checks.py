@@ -274,6 +274,7 @@ def check_numbers(name: str, value: Any, axes: str | None = None, **sizes: int |
 
         with contextlib.suppress(ValueError):  # of rows that differ in length
             array = np.asarray(value)
+    check_byte_order(name, array)
     dtype = str(getattr(array, "dtype", ""))
     if not hasattr(array, "shape") or not any(kind in dtype for kind in ("float", "int", "bool")):
         wanted = "" if axes is None else f" ({', '.join(axes)})"
@@ -299,6 +300,23 @@ def check_numbers(name: str, value: Any, axes: str | None = None, **sizes: int |
             f"Received: shape {shape}"
         )
     return array
+
+
+def check_byte_order(name: str, array: Any) -> None:
+    """Raise a ValueError for a NumPy array whose numbers have another byte order than this machine's.
+
+    >>> import numpy as np
+    >>> check_byte_order("x", np.zeros(3, np.dtype("int32").newbyteorder()))
+    Traceback (most recent call last):
+    ValueError: `x` must hold numbers in this machine's byte order. Received: ... Pass x.astype('int32').
+    """
+    dtype = getattr(array, "dtype", None)
+    if getattr(dtype, "isnative", True):
+        return
+    raise ValueError(
+        f"`{name}` must hold numbers in this machine's byte order. Received: dtype {dtype.str}, an array of "
+        f"another machine or file format. Pass {name}.astype({dtype.name!r})."
+    )
 
 
 def static_shape(tensor: Any) -> tuple[int | None, ...] | None:

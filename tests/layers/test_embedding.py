@@ -30,6 +30,19 @@ def test_padding_may_have_another_id_or_none(pad_token_id):
     np.testing.assert_array_equal(got == 0, IDS == (-1 if pad_token_id is None else pad_token_id))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("bool", 9), ("int8", 256), ("uint8", 256), ("int16", 2**16), ("uint16", 2**16)],
+)
+def test_ids_may_be_of_any_integer_type(dtype, size):
+    """Also of one that cannot hold the size of the vocabulary."""
+    layer, ids = TokenEmbedding(size, D), np.array([[1, 0, 127]]).astype(dtype)
+    np.testing.assert_array_equal(numpy(layer(ids)), numpy(layer(ids.astype("int32"))))
+    assert np.isfinite(numpy(layer(ids))).all()
+    if dtype == "int8":
+        assert np.isnan(numpy(layer(ops.convert_to_tensor(np.array([[-1]], dtype))))).all()
+
+
 def test_logits_are_products_with_the_unscaled_table():
     layer = TokenEmbedding(V, D)
     layer.build((None, None))

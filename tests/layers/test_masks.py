@@ -23,7 +23,7 @@ def boolean(mask):
     return mask
 
 
-@pytest.mark.parametrize("pad_token_id", [0, 2])
+@pytest.mark.parametrize("pad_token_id", [0, 2, 258])  # 258 is 2 in uint8
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
 def test_padding(pad_token_id, dtype):
     ids = np.array([[5, 2, 0], [0, 1, 2]], dtype)

@@ -101,6 +101,36 @@ def test_a_list_in_place_of_an_array_is_refused_by_name(model):
         model(inputs([[5, 8]]))
 
 
+@pytest.mark.parametrize("entrance", [*ENTRANCES, "encode"])
+def test_another_byte_order_is_named(model, entrance):
+    """TensorFlow reads it, JAX has no name for it, and PyTorch refuses it."""
+    data = inputs(SOURCE.astype(SOURCE.dtype.newbyteorder()))
+    call = {**ENTRANCES, "encode": lambda model, x: model.encode(x["encoder_token_ids"])}[entrance]
+    with pytest.raises(ValueError, match="encoder_token_ids.* byte order.*astype\\('int64'\\)"):
+        call(model, data)
+
+
+def test_weights_of_classes_are_refused(model):
+    """Keras would make one weight a row of them, of the position of its largest label."""
+    for train in (model.fit, model.train_on_batch):
+        with pytest.raises(
+            ValueError, match="`class_weight` is for one label a row.*sample_weight"
+        ):
+            train(inputs(), LABELS, class_weight={8: 0.0, 1: 3.0})
+
+
+def test_bytes_are_ids_of_a_vocabulary_of_256():
+    model = Transformer(256, **SIZES, seed=3)
+    model.compile("sgd", LabelSmoothedCrossentropy(), **STEP_BY_STEP)
+    wanted, got = (
+        model.evaluate(
+            {k: v.astype(dtype) for k, v in inputs().items()}, LABELS.astype(dtype), verbose=0
+        )
+        for dtype in ("int32", "uint8")
+    )
+    assert got == pytest.approx(wanted, rel=1e-6) and np.isfinite(got)
+
+
 def test_sample_weights_are_not_checked_as_ids(model):
     data = (inputs(), LABELS, np.array([[0.5, 99.0]]))
     history = model.fit(inputs(), LABELS, validation_data=data, verbose=0).history

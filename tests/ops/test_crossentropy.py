@@ -42,6 +42,19 @@ def test_losses_and_gradients_equal_numpy(definitions, function, values, dtype):
     assert definitions == []
 
 
+@pytest.mark.parametrize("function", [DEFINITION, smoothed_crossentropy])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_loss_is_finite_where_float32_can_hold_it(function, sign):
+    """Also if the sum of the logits is beyond its range. The label's is the largest: it is the normaliser."""
+    logits = np.full((1, V), sign * 3e38, "float32")
+    logits[0, 1::2] = -1e38
+    label, off = int(sign < 0), 0.1 / (V - 1)
+    others = np.delete(logits[0].astype("float64"), label)
+    losses = compiled(lambda z: function(z, ops.convert_to_tensor([label]), 0.9, off))
+    got = numpy(losses(ops.convert_to_tensor(logits)))
+    np.testing.assert_allclose(got, [np.sum(off * (logits[0, label] - others))], rtol=1e-5)
+
+
 def test_token_nll_is_the_unsmoothed_one():
     got = numpy(token_nll(ops.convert_to_tensor(LOGITS), LABELS))
     expected = [oracle.smoothed_nll(LOGITS[row], LABELS[row], 0.0) for row in range(ROWS)]

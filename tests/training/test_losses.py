@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention import LabelSmoothedCrossentropy
+from keras_attention import LabelSmoothedCrossentropy, Perplexity
 from tests import oracle
 
 B, T, V = 2, 5, 7
@@ -109,6 +109,23 @@ def test_logits_of_low_precision_lose_nothing_in_the_sum(dtype):
     logits = ops.cast(np.zeros((1, 1, size), "float32"), dtype)
     got = float(LabelSmoothedCrossentropy(0.0)(np.array([[7]]), logits))
     assert got == pytest.approx(np.log(size), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pad_token_id"), [("int8", 300), ("uint8", 0), ("uint8", -100), ("uint16", -100)]
+)
+def test_labels_may_be_of_any_integer_type(dtype, pad_token_id):
+    """Also of one that cannot hold the size of the vocabulary, or the id of padding."""
+    logits = rng.normal(size=(1, 2, 256)).astype("float32")
+    labels = np.array([[120, 0]])
+    real = [position for position, label in enumerate(labels[0]) if label != pad_token_id]
+    expected = np.mean([oracle.smoothed_nll(logits[0, t], labels[0, t], 0.0) for t in real])
+    narrow = ops.convert_to_tensor(labels.astype(dtype))
+    got = LabelSmoothedCrossentropy(0.0, pad_token_id)(narrow, logits)
+    assert float(got) == pytest.approx(expected, rel=1e-5)
+    metric = Perplexity(pad_token_id=pad_token_id)
+    metric.update_state(narrow, logits)
+    assert float(metric.result()) == pytest.approx(np.exp(expected), rel=1e-5)
 
 
 def test_labels_that_do_not_fit_are_named():

@@ -24,7 +24,7 @@ def _crossentropy_forward(logits, labels, on_value, off_value):
     label_scores = jnp.take_along_axis(scores, labels[:, None], axis=-1)[:, 0]
     loss = total * log_normalizer - (on_value - off_value) * label_scores
     if off_value:
-        loss = loss - off_value * scores.sum(axis=-1)
+        loss = loss - (off_value * scores).sum(axis=-1)
     return loss, (logits, labels, log_normalizer)
 
 

@@ -46,7 +46,7 @@ def _crossentropy_forward(logits, labels, on_value, off_value):
     scores = tf.cast(logits, "float32")
     log_normalizer = tf.reduce_logsumexp(scores, axis=-1)
     loss = total * log_normalizer - (on_value - off_value) * label_scores
-    return loss - off_value * tf.reduce_sum(scores, axis=-1), log_normalizer
+    return loss - tf.reduce_sum(off_value * scores, axis=-1), log_normalizer
 
 
 @_island

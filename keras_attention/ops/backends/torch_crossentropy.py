@@ -43,12 +43,12 @@ class _Crossentropy(torch.autograd.Function):
         normalizers = _remembered(logits)
         if normalizers is None or off_value:
             sums = torch.empty_like(label_scores) if off_value else None
-            normalizers = log_normalizers(logits, sums)
+            normalizers = log_normalizers(logits, sums, off_value)
             _remember(logits, normalizers)
         ctx.save_for_backward(logits, labels, normalizers)
         total = on_value + (logits.shape[-1] - 1) * off_value
         losses = torch.sub(total * normalizers, label_scores, alpha=on_value - off_value)
-        return losses.sub_(sums, alpha=off_value) if off_value else losses
+        return losses.sub_(sums) if off_value else losses
 
     @staticmethod
     @once_differentiable
@@ -72,17 +72,18 @@ class _Crossentropy(torch.autograd.Function):
         return gradient, None, None, None
 
 
-def log_normalizers(logits: Any, sums: Any = None) -> Any:
+def log_normalizers(logits: Any, sums: Any = None, factor: float = 1.0) -> Any:
     """`log sum_v exp(z_v)` of each row of logits `(rows, V)`, float32, formed where the cache holds it.
 
-    Also writes the sums of the rows if there is a tensor `(rows,)` for them.
+    Also writes the sums of the rows times a factor if there is a tensor `(rows,)` for them.
     """
     normalizers = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     for rows, room in _chunks(logits):
         scores = _in_float32(logits[rows], room)
         torch.logsumexp(scores, -1, out=normalizers[rows])
         if sums is not None:
-            torch.sum(scores, -1, out=sums[rows])
+            # Not the factor times the sum, which may be above float32's range.
+            torch.sum(torch.mul(scores, factor, out=room), -1, out=sums[rows])
     return normalizers
 
 

@@ -1,0 +1,24 @@
+"""Token ids as tensors that can be compared."""
+
+from typing import Any
+
+from keras import backend, ops
+
+NARROW = {"bool", "int8", "uint8", "int16", "uint16"}
+
+
+def comparable_ids(ids: Any) -> Any:
+    """Return ids as a tensor that can be compared with any id: of narrow integers int32.
+
+    In uint8, the size of a vocabulary of 256 would be 0.
+    """
+    ids = ops.convert_to_tensor(ids)
+    return ops.cast(ids, "int32") if backend.standardize_dtype(ids.dtype) in NARROW else ids
+
+
+def are_ids(ids: Any, vocabulary_size: int) -> Any:
+    """Return True where `comparable_ids` are those of a vocabulary, whole numbers from 0 to its last."""
+    inside = ops.logical_and(ids >= 0, ids < vocabulary_size)
+    if backend.is_float_dtype(backend.standardize_dtype(ids.dtype)):
+        return ops.logical_and(inside, ops.equal(ids, ops.floor(ids)))
+    return inside
