@@ -19,7 +19,7 @@ def with_normalization(model: bytes) -> bytes:
 
     They get the ids of `Tokenizer.encode`. Differences are left in text that nobody writes: several marks of
     one letter in an order that is not canonical, an invisible character between a letter and its mark, and
-    the character NUL.
+    the character NUL. A model that normalises already stays as it is.
     """
     try:
         from sentencepiece import sentencepiece_model_pb2
@@ -30,6 +30,8 @@ def with_normalization(model: bytes) -> bytes:
         ) from error
     messages: Any = sentencepiece_model_pb2  # made when it is imported: unknown to mypy
     proto = messages.ModelProto.FromString(model)
+    if proto.normalizer_spec.precompiled_charsmap:
+        return model
     proto.normalizer_spec.name = "nfc_visible"
     rules = messages.NormalizerSpec.FromString(_normalizer_spec())
     proto.normalizer_spec.precompiled_charsmap = rules.precompiled_charsmap

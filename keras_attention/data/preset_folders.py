@@ -26,6 +26,7 @@ from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
     OLD_WEIGHTS,
     SAFE_WEIGHTS,
+    WEIGHT_FILES,
     dropouts,
     read_hugging_face,
     search_options,
@@ -140,7 +141,7 @@ def is_foreign(folder: Path) -> bool:
 def _reader(folder: Path) -> Callable[[Path, str], Preset] | None:
     if (folder / MODEL_FILE).is_file() or (folder / "model" / MODEL_FILE).is_file():
         return _from_ctranslate2
-    has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS, OLD_WEIGHTS))
+    has_weights = any((folder / name).is_file() for name in WEIGHT_FILES)
     if has_weights and (folder / CONFIG_FILE).is_file():
         return _from_hugging_face
     if (folder / DECODER_FILE).is_file():
@@ -149,6 +150,8 @@ def _reader(folder: Path) -> Callable[[Path, str], Preset] | None:
         return _from_own
     if is_keras_folder(folder):
         return _refuse_keras_folder
+    if (folder / CONFIG_FILE).is_file() and b'"model_type"' in (folder / CONFIG_FILE).read_bytes():
+        return _from_hugging_face  # which says that weights are missing
     return _from_firefox if _marian_files(folder) else None
 
 
@@ -173,6 +176,7 @@ def _refuse_keras_folder(folder: Path, positions: str) -> Preset:
 
 
 def _from_hugging_face(folder: Path, positions: str) -> Preset:
+    _verify_own(folder, "hugging_face")
     spec = read_hugging_face(folder, positions)
     tokenizer, options = hugging_face_tokenizer(folder, spec), search_options(folder)
     return Preset(spec, tokenizer, options, None, {**UNSAID, **dropouts(folder)})
@@ -181,6 +185,7 @@ def _from_hugging_face(folder: Path, positions: str) -> Preset:
 def _from_ctranslate2(folder: Path, positions: str) -> Preset:
     # A package of Argos Translate has the model in a folder of this name.
     folder = folder if (folder / MODEL_FILE).is_file() else folder / "model"
+    _verify_own(folder, "ctranslate2")
     model = read_ctranslate2(folder, positions)
     return Preset(model.spec, ctranslate2_tokenizer(folder, model), {}, None, UNSAID)
 
@@ -202,6 +207,12 @@ def _from_firefox(folder: Path, positions: str) -> Preset:
     has_both = bool(sides[0] and sides[1])
     files = [_one(folder, side) for side in (sides[:2] if has_both else sides[2:])]
     return Preset(spec, firefox_tokenizer(spec, files), {}, None, UNSAID)
+
+
+def _verify_own(folder: Path, kind: str) -> None:
+    """Compare the files of a folder with the checksums that an export of ours has."""
+    if (folder / MANIFEST).is_file():
+        verify_export(folder, kind)
 
 
 def _marian_files(folder: Path) -> list[Path]:

@@ -346,9 +346,22 @@ class Tokenizer(SavedTokenizer):
             return {} if pieces.source_prefix else pieces.models()
         if not isinstance(pieces, SentencePieces) or self.normalization != NORMALIZATIONS[0]:
             return {}
+        return dict.fromkeys(SIDES, self.normalizing().model)
+
+    def normalizing(self) -> Tokenizer:
+        """Return the tokenizer with its normalisation in its SentencePiece model, for other programs.
+
+        The ids are the same. Tokenizers without such a model, or with one that normalises already, stay.
+
+        Raises:
+            ImportError: If protobuf is not installed, which writes the normalisation.
+        """
+        if self.algorithm != "bpe" or self.normalization != NORMALIZATIONS[0]:
+            return self
         from keras_attention.data.normalizing_model import with_normalization
 
-        return dict.fromkeys(SIDES, with_normalization(self._model))
+        model = with_normalization(self._model)
+        return Tokenizer(model, self.algorithm, self.normalization, self.source_prefix)
 
     def _side(self, side: str) -> tuple[str, ...]:
         """Return the further argument that the pieces of a tokenizer with two sides take."""

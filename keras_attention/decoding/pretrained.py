@@ -177,7 +177,8 @@ class Pretrained:
             The folder's path.
 
         Raises:
-            ValueError: If there is no such format or option, or the format cannot represent the model.
+            ValueError: If there is no such format or option, the format cannot represent the model, or the
+                translator has a constraint, sampling, restrictions or sentences to split, which none writes.
             ImportError: If the format's library is not installed.
             OccupiedPath: If something is in the folder that may not be replaced.
 
@@ -196,13 +197,12 @@ class Pretrained:
                     f"The format {format!r} has no option {name!r}; it has {', '.join(known)}."
                 )
         own = {name: getattr(translator, name) for name in SEARCH_OPTIONS if name in known}
-        if "length_penalty" in own:  # The search itself is written.
-            lost = [name for name in NOT_EXPORTED if getattr(translator, name) is not None]
-            if lost:
-                raise ValueError(
-                    f"The search of format={format!r} has no {' and no '.join(lost)}. Export a translator "
-                    "without."
-                )
+        lost = [name for name in NOT_EXPORTED if getattr(translator, name) is not None]
+        if lost:
+            raise ValueError(
+                f"What is written as format={format!r} has no {' and no '.join(lost)}. Export a translator "
+                "without."
+            )
         export = FORMATS[format]
         return export(translator.model, translator.tokenizer, folder, **{**own, **options})
 

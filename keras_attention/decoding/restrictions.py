@@ -74,8 +74,10 @@ class Restrictions:
         return TokenRules(*numbers, banned) if any(numbers) or banned is not None else None
 
 
-def check_restrictions(restrictions: Restrictions | None) -> Restrictions | None:
-    """Return them; raise a ValueError unless they are `Restrictions` or None."""
+def check_restrictions(restrictions: Any) -> Restrictions | None:
+    """Return them, made of a dict of their attributes; raise a ValueError if they are anything else."""
+    if isinstance(restrictions, dict) and restrictions.keys() <= set(Restrictions.__annotations__):
+        return Restrictions(**restrictions)
     if restrictions is not None and not isinstance(restrictions, Restrictions):
         raise ValueError(
             "`restrictions` must be `Restrictions`, such as Restrictions(no_repeat_ngram_size=3), or None. "

@@ -111,8 +111,8 @@ class Translator(Pretrained):
             search. Defaults to none.
         sampling: A `Sampling`, with which translations are drawn at random: `n_best` are then so many samples
             of each sentence, and `beam_size` plays no part. Defaults to none.
-        restrictions: `Restrictions` on the translations: banned words, no n-gram twice, least and greatest
-            length. Defaults to none.
+        restrictions: `Restrictions` on the translations, or a dict of their attributes: banned words, no
+            n-gram twice, least and greatest length. Defaults to none.
         draft: Proposes the next tokens of a translation, such as a `LexicalDraft`, for `beam_size=1`: one
             pass of the decoder verifies them all, so fewer passes make the same translation, in float32. It
             is used where a batch is one sentence; several sentences share a pass anyway, and are searched
@@ -174,7 +174,7 @@ class Translator(Pretrained):
         check_options({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
         check_boolean("show_progress", self.show_progress)
         check_sampling(self.sampling)
-        check_restrictions(self.restrictions)
+        object.__setattr__(self, "restrictions", check_restrictions(self.restrictions))
         check_split_sentences(self.split_sentences)
         self._check_draft()
         if self.longest_source is not None:

@@ -15,6 +15,7 @@ from keras_attention.interop.export_folder import (
     TARGET_TOKENIZER_FOLDER,
     TOKENIZER_FOLDER,
     begin_export,
+    save_tokenizer,
     write_manifest,
 )
 from keras_attention.interop.foreign import flat_parts
@@ -134,9 +135,9 @@ def export_ctranslate2(
             if side in models:
                 (partial / f"{side}.spm").write_bytes(models[side])
         write_manifest(partial, "ctranslate2", quantization)
-        tokenizer.save(partial / TOKENIZER_FOLDER)
+        save_tokenizer(tokenizer, partial / TOKENIZER_FOLDER)
         if target is not tokenizer:
-            target.save(partial / TARGET_TOKENIZER_FOLDER)
+            save_tokenizer(target, partial / TARGET_TOKENIZER_FOLDER)
     return path
 
 

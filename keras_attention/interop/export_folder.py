@@ -59,6 +59,13 @@ def is_export(folder: Path) -> bool:
     return all(are_tokenizers) and is_own_folder(folder, MANIFEST, "exported", beside=beside)
 
 
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Save a tokenizer; a SentencePiece model gets its normalisation, for programs that read it."""
+    if hasattr(tokenizer, "normalizing"):
+        tokenizer = tokenizer.normalizing()
+    tokenizer.save(folder)
+
+
 def write_manifest(folder: Path, kind: str, quantization: str | None = None) -> None:
     """Write the list of the files of an export of this kind, after all of them."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
@@ -79,7 +86,8 @@ def verify_export(folder: Path, kind: str) -> None:
         raise ValueError(
             f"'{folder / MANIFEST}' does not say that '{folder}' is an export as {kind}."
         )
-    verify_files(folder, manifest["sha256"], "Export the model again.")
+    remedy = f"Export the model again, or, if you changed it yourself, take {MANIFEST} away."
+    verify_files(folder, manifest["sha256"], remedy)
 
 
 def quantization_of(folder: Path) -> str | None:

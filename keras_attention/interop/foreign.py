@@ -152,7 +152,18 @@ class Settings:
     """Settings of another program's file, whose types are checked when they are asked for."""
 
     def __init__(self, values: Mapping[str, Any], path: Path) -> None:
-        self.values, self.path = values, path
+        self.values, self.path = {**values}, path
+        self._places: dict[str, Path] = {}
+
+    def update(self, values: Mapping[str, Any], path: Path) -> None:
+        """Take the settings of a further file, those that are not null."""
+        known = {name: value for name, value in values.items() if value is not None}
+        self.values |= known
+        self._places |= dict.fromkeys(known, path)
+
+    def place(self, name: str) -> Path:
+        """Return the file that has a setting."""
+        return self._places.get(name, self.path)
 
     def get(self, name: str, kind: type, default: Any = None) -> Any:
         """Return a setting; `default` if it is absent or null."""
@@ -160,7 +171,7 @@ class Settings:
         value = default if value is None else value
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise ValueError(
-                f"'{self.path}': {name!r} must be of type {kind.__name__}. Received: {value!r}"
+                f"'{self.place(name)}': {name!r} must be of type {kind.__name__}. Received: {value!r}"
             )
         return value
 
@@ -168,7 +179,9 @@ class Settings:
         """Return an integer setting of at least `least`."""
         value = self.get(name, int, default)
         if value < least:
-            raise ValueError(f"'{self.path}': {name!r} must be at least {least}. Received: {value}")
+            raise ValueError(
+                f"'{self.place(name)}': {name!r} must be at least {least}. Received: {value}"
+            )
         return value
 
     def refuse_unless(self, expected: Mapping[str, Any]) -> None:
@@ -177,8 +190,8 @@ class Settings:
             received = self.values.get(name, value)
             if received != value:
                 raise ValueError(
-                    f"'{self.path}': a model with {name}={received!r} cannot be represented; it must be "
-                    f"{value!r}."
+                    f"'{self.place(name)}': a model with {name}={received!r} cannot be represented; it must "
+                    f"be {value!r}."
                 )
 
 

@@ -18,7 +18,7 @@ PATTERNS = (
     *("*.weights.h5", "*.keras", "assets/*"),
     *("encoder_model.onnx*", "decoder_model_merged.onnx*", "tokenizer/*"),
 )
-OLD_WEIGHTS = "pytorch_model.bin"
+OLD_WEIGHTS = "pytorch_model*.bin"
 KAGGLE_PARTS = "owner/model/framework/variation"
 
 

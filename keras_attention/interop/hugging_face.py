@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,33 @@ from keras_attention.spec.parts import (
     StackSpec,
 )
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.files import DamagedFile, is_inside
 from keras_attention.utils.lazily import needed
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 SAFE_WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+INDEX = ".index.json"  # of weights in several files
+WEIGHT_FILES = (SAFE_WEIGHTS, OLD_WEIGHTS, SAFE_WEIGHTS + INDEX, OLD_WEIGHTS + INDEX)
+# Settings that decide what a translation is, and the values with which they do nothing. They are of
+# `generate` in transformers; how it searches (`length_penalty`, `early_stopping`) is left to our search.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "forced_bos_token_id": (),
+    "forced_decoder_ids": (),
+    "begin_suppress_tokens": ([],),
+    "repetition_penalty": (1,),
+    "encoder_repetition_penalty": (1,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "min_new_tokens": (0,),
+    "exponential_decay_length_penalty": (),
+    "force_words_ids": ([],),
+    "constraints": ([],),
+    "sequence_bias": ([], {}),
+    "do_sample": (False,),
+    "num_beam_groups": (1,),
+    "diversity_penalty": (0,),
+    "penalty_alpha": (0,),
+    "guidance_scale": (1,),
+}
 EPSILON = 1e-5  # PyTorch's; Marian's models of transformers have no other.
 NEVER = -1e9  # The logit's bias of a token that is never produced.
 # Entry of a config.json that `export_hugging_face` wrote: what the model was trained with.
@@ -77,7 +99,10 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
     own = Settings(own, config)
     generation = folder / GENERATION_FILE
     if generation.is_file():
-        settings.values = {**settings.values, **read_foreign_json(generation, dict)}
+        settings.update(read_foreign_json(generation, dict), generation)
+    end = settings.values.get("eos_token_id")
+    if isinstance(end, list) and len(end) == 1:
+        settings.values["eos_token_id"] = end[0]
     path, weights = _read_weights(folder)
     epsilon = own.get("layer_norm_epsilon", float, EPSILON)
     if (factor := own.get("residual_factor", int, 1)) != 1:
@@ -98,13 +123,32 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
 
 
 def search_options(folder: Path) -> dict[str, Any]:
-    """Return the arguments of `Translator` that a folder sets: the size of the beam."""
-    for name in (GENERATION_FILE, CONFIG_FILE):
-        path = folder / name
-        settings = Settings(read_foreign_json(path, dict) if path.is_file() else {}, path)
-        if settings.values.get("num_beams") is not None:
-            return {"beam_size": settings.number("num_beams")}
-    return {}
+    """Return the arguments of `Translator` that a folder sets: the size of the beam, and restrictions.
+
+    Raises:
+        ValueError: If it sets something of `NEUTRAL`.
+    """
+    path = folder / CONFIG_FILE
+    settings = Settings(read_foreign_json(path, dict), path)
+    generation = folder / GENERATION_FILE
+    if generation.is_file():
+        settings.update(read_foreign_json(generation, dict), generation)
+    for name, neutral in NEUTRAL.items():
+        value = settings.values.get(name)
+        if value is not None and value not in neutral:
+            raise ValueError(
+                f"'{settings.place(name)}': translations with {name}={value!r} cannot be searched for. Take "
+                "the setting out to translate without."
+            )
+    options: dict[str, Any] = {}
+    if settings.values.get("num_beams") is not None:
+        options["beam_size"] = settings.number("num_beams")
+    # Lengths of transformers count the start token.
+    least = max(0, settings.number("min_length", 0, least=0) - 1)
+    size = settings.number("no_repeat_ngram_size", 0, least=0)
+    if least or size:
+        options["restrictions"] = {"no_repeat_ngram_size": size, "min_length": least}
+    return options
 
 
 def dropouts(folder: Path) -> dict[str, float]:
@@ -121,12 +165,35 @@ def dropouts(folder: Path) -> dict[str, float]:
 
 
 def _read_weights(folder: Path) -> tuple[Path, Mapping[str, np.ndarray]]:
-    safe, old = folder / SAFE_WEIGHTS, folder / OLD_WEIGHTS
-    if safe.is_file():
-        return safe, _read_safetensors(safe)
-    if old.is_file():
-        return old, _read_pickle(old)
-    raise ValueError(f"'{folder}' holds no weights: expected {SAFE_WEIGHTS} or {OLD_WEIGHTS}.")
+    for name, read in ((SAFE_WEIGHTS, _read_safetensors), (OLD_WEIGHTS, _read_pickle)):
+        path, index = folder / name, folder / f"{name}{INDEX}"
+        if path.is_file():
+            return path, read(path)
+        if index.is_file():
+            return index, _read_parts(index, read)
+    there = ", ".join(sorted(file.name for file in folder.iterdir()))
+    raise ValueError(
+        f"'{folder}' holds no weights. Expected: one of {', '.join(WEIGHT_FILES)}. There are: {there}"
+    )
+
+
+def _read_parts(
+    index: Path, read: Callable[[Path], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Return weights that are in several files, as their index says."""
+    places = Settings(read_foreign_json(index, dict), index).get("weight_map", dict)
+    files = sorted(map(str, {str(name) for name in places.values()}))
+    for name in files:
+        if not is_inside(name) or not (index.parent / name).is_file():
+            raise DamagedFile(f"'{index}' names {name!r}, which is not there. Download it again.")
+    weights: dict[str, np.ndarray] = {}
+    for name in files:
+        weights |= read(index.parent / name)
+    if missing := sorted(places.keys() - weights.keys()):
+        raise DamagedFile(
+            f"'{index}' names {missing[0]!r}, which no file holds. Download it again."
+        )
+    return weights
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -267,11 +334,15 @@ class _Model:
 
     def _suppressed(self) -> list[int]:
         """Return the tokens that the settings forbid."""
-        words = self._settings.get("bad_words_ids", list, [])
+        words = [
+            *self._settings.get("bad_words_ids", list, []),
+            *([token] for token in self._settings.get("suppress_tokens", list, [])),
+        ]
         for word in words:
             if not (isinstance(word, list) and len(word) == 1 and type(word[0]) is int):
                 raise ValueError(
-                    f"'{self._settings.path}': bad_words_ids may hold lists of one id. Received: {word!r}"
+                    f"'{self._settings.place('bad_words_ids')}': bad_words_ids may hold lists of one id, "
+                    f"suppress_tokens ids. Received: {word!r}"
                 )
         return [word[0] for word in words]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,8 @@ def export_hugging_face(
         }
         library.save_file(weights, partial / SAFE_WEIGHTS, metadata={"format": "pt"})
         exported.write(partial, beam_size, max_length)
+        # safetensors would let nobody else read it.
+        shutil.copymode(partial / CONFIG_FILE, partial / SAFE_WEIGHTS)
         write_manifest(partial, "hugging_face")
     return path
 

@@ -14,6 +14,7 @@ from keras_attention.interop.export_folder import (
     MOST_POSITIONS,
     TOKENIZER_FOLDER,
     begin_export,
+    save_tokenizer,
     write_manifest,
 )
 from keras_attention.interop.hugging_face_export import MarianFiles, is_marian_tokenizer
@@ -98,7 +99,7 @@ def export_onnx(
             files = MarianFiles(spec, tokenizer, keeps_ids=True)
             files.write(partial, beam_size, spec.max_length or max_length)
         write_manifest(partial, "onnx")
-        tokenizer.save(partial / TOKENIZER_FOLDER)
+        save_tokenizer(tokenizer, partial / TOKENIZER_FOLDER)
     return path
 
 

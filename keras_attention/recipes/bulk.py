@@ -340,7 +340,7 @@ def _search_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
     chosen = {name: given.get(name, known[name]) for name in OPTIONS}
     check_search_options(chosen["beam_size"], chosen["length_penalty"])
     check_sampling(chosen["sampling"])
-    check_restrictions(chosen["restrictions"])
+    chosen["restrictions"] = check_restrictions(chosen["restrictions"])
     return chosen
 
 

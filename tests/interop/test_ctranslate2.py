@@ -7,11 +7,16 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import sentencepiece
 
+from keras_attention import Restrictions
+from keras_attention.data.presets import read_preset
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.sampling import Sampling
 from keras_attention.decoding.translator import Translator
 from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.models.transformer import Transformer
+from keras_attention.utils.files import DamagedFile
 from tests.engine.random_spec import random_spec
 from tests.models.numpy_transformer import greedy
 
@@ -142,6 +147,44 @@ def test_int8_is_smaller_and_near(tokenizer, tmp_path):
     }
     difference = np.abs(np.subtract(scores[None], scores["int8"]))
     assert 0 < difference.max() < 0.2 * np.abs(scores[None]).max()
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize("format", ["ctranslate2", "onnx"])
+def test_other_programs_get_the_normalisation(format, tmp_path):
+    """SentencePiece alone gives our tokens; so a space at the end changes no translation."""
+    translator = Translator.from_preset("demo_en_de", engine="numpy", show_progress=False)
+    folder = translator.export(tmp_path / "model", format)
+    path = folder / "tokenizer" / "tokenizer.model"
+    peer, ours = sentencepiece.SentencePieceProcessor(model_file=str(path)), translator.tokenizer
+    again = Tokenizer.load(folder / "tokenizer")
+    for text in ("The dog sleeps. ", "  two \u00a0 spaces", "U\u0308ber so\u00adft", "½ ²", ""):
+        assert peer.encode(text) == ours.encode(text) == again.encode(text)
+        assert again.decode(again.encode(text)) == ours.decode(ours.encode(text))
+    assert read_preset(folder).tokenizer.fingerprint() == again.fingerprint()
+    if format == "ctranslate2":
+        path = folder / "model.bin"
+        content = bytearray(path.read_bytes())
+        content[-3000] ^= 4
+        path.write_bytes(content)
+        with pytest.raises(DamagedFile, match=r"model\.bin' is damaged"):
+            read_preset(folder)
+
+
+@pytest.mark.parametrize("format", ["ctranslate2", "hugging_face", "onnx", "saved_model"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"restrictions": Restrictions(no_repeat_ngram_size=3)},
+        {"restrictions": {"min_length": 2}},
+        {"sampling": Sampling(seed=1)},
+    ],
+)
+def test_what_no_folder_says_is_not_exported(format, option, tmp_path):
+    translator = Translator.from_preset("demo_en_de", show_progress=False, **option)
+    with pytest.raises(ValueError, match=f"format='{format}' has no {next(iter(option))}"):
+        translator.export(tmp_path / "model", format)
+    assert not any(tmp_path.iterdir())
 
 
 @needs_ctranslate2

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_attention import Transformer
+from keras_attention import Transformer, Translator
 from keras_attention.data.preset_folders import read_folder
 from keras_attention.interop.hugging_face import read_hugging_face
 from keras_attention.utils.files import DamagedFile
@@ -178,6 +178,11 @@ def test_nothing_is_executed(folder, capsys):
         ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "3 heads do not divide"),
         ({"bad_words_ids": [[1, 2]]}, "bad_words_ids"),
         ({"bad_words_ids": [[-5]]}, "suppressed_token_ids"),
+        ({"suppress_tokens": [[1]]}, "suppress_tokens ids"),
+        ({"min_length": -1}, "'min_length' must be at least 0"),
+        ({"repetition_penalty": 1.2}, "config.json': translations with repetition_penalty=1.2"),
+        ({"forced_bos_token_id": 3}, "forced_bos_token_id=3"),
+        ({"do_sample": True}, "do_sample=True"),
         ({"pad_token_id": 10**9}, "pad_token_id"),
         ({"eos_token_id": [0, 2]}, "'eos_token_id' must be of type int"),
         ({"d_model": None}, "'d_model'"),
@@ -226,3 +231,56 @@ def test_another_models_tokenizer(folder):
     texts = ["quick foxes jump over lazy hedges", "zebras play jazz"]
     (folder / "target.spm").write_bytes(sentence_pieces(texts, 50))
     assert_refused(folder, r"target\.spm' is another model's")
+
+
+NEUTRAL = {"repetition_penalty": 1.0, "do_sample": False, "forced_bos_token_id": None}
+
+
+def test_settings_of_a_search(folder):
+    """No n-gram twice, a least length and forbidden tokens: greedy translations are those of transformers."""
+    path = folder / "generation_config.json"
+    config = json.loads((folder / "config.json").read_text())
+    named = ("pad_token_id", "decoder_start_token_id")
+    before = json.loads(path.read_text()) | dict.fromkeys(named, config["pad_token_id"])
+
+    def write(**settings):
+        path.write_text(json.dumps({**before, "num_beams": 1, **settings}))
+        theirs = transformers.MarianMTModel.from_pretrained(folder).eval()
+        tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+        inputs = tokenizer(SOURCES, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            found = theirs.generate(**inputs, max_new_tokens=12).tolist()
+        ours = Translator.from_preset(
+            folder, positions="as_transformers", max_extra_length=40, show_progress=False
+        )
+        # Their limit counts tokens from the source's start, ours beyond its length.
+        rows = [best.token_ids[:11] for [best] in ours.translate(SOURCES)]
+        for row, full in zip(rows, found, strict=True):
+            expected = full[1:]
+            expected = expected[: expected.index(0)] if 0 in expected else expected[:11]
+            assert list(row) == expected[:11]
+        return rows
+
+    plain = write(eos_token_id=[0], **NEUTRAL)
+    restricted = write(no_repeat_ngram_size=2, min_length=9)
+    assert plain != restricted and all(len(row) >= 8 for row in restricted)
+    most = max(token for row in plain for token in row)
+    assert all(most not in row for row in write(suppress_tokens=[most]))
+    path.write_text(json.dumps({**before, "eos_token_id": [0, 2]}))
+    assert_refused(folder, r"generation_config\.json': 'eos_token_id' must be of type int")
+
+
+def test_weights_in_several_files(spm, tmp_path):
+    folder = tmp_path / "model"
+    model = write_marian_mt(folder, spm)
+    whole = read_hugging_face(folder).weights()
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="5KB")
+    parts = sorted(folder.glob("model-*.safetensors"))
+    assert len(parts) > 2 and not (folder / "model.safetensors").exists()
+    for path, weight in read_folder(folder).spec.weights().items():
+        np.testing.assert_array_equal(weight, whole[path])
+    parts[1].unlink()
+    assert_refused(folder, f"names '{parts[1].name}', which is not there")
+    (folder / "model.safetensors.index.json").unlink()
+    assert_refused(folder, r"holds no weights. Expected: .*There are: config\.json, .*model-00001")

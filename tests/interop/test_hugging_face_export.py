@@ -14,7 +14,7 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.presets import read_preset
 from keras_attention.interop.hugging_face_export import export_hugging_face
 from keras_attention.spec.parts import SpecError
-from keras_attention.utils.files import OccupiedPath
+from keras_attention.utils.files import DamagedFile, OccupiedPath
 from tests.helpers import log_probabilities
 from tests.interop.conftest import SOURCES, TARGETS, write_marian_mt
 
@@ -81,6 +81,11 @@ class Sides:
 
     def id_to_token(self, token_id, side="target"):
         return getattr(self, side).id_to_token(token_id)
+
+    def sentence_piece_models(self):
+        return {
+            side: getattr(self, side).sentence_piece_models()[side] for side in ("source", "target")
+        }
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +220,22 @@ def test_refuses_factors_that_no_export_has(factor, exported, tmp_path):
     assert settings["keras_attention"]["residual_factor"] == 4
     settings["keras_attention"]["residual_factor"] = factor
     path.write_text(json.dumps(settings))
+    with pytest.raises(DamagedFile, match=r"config\.json' is damaged.*take keras_attention\.json"):
+        read_preset(tmp_path / "model")
+    (tmp_path / "model" / "keras_attention.json").unlink()
     with pytest.raises(ValueError, match="residual_factor"):
         read_preset(tmp_path / "model")
+
+
+def test_a_changed_bit_of_the_weights_is_found(exported, tmp_path):
+    folder = shutil.copytree(exported("own_epsilon")[1], tmp_path / "model")
+    path = folder / "model.safetensors"
+    assert path.stat().st_mode == (folder / "vocab.json").stat().st_mode
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedFile, match=r"model\.safetensors' is damaged"):
+        read_preset(folder)
 
 
 def test_the_same_translations_again(tokenizer, exported):
