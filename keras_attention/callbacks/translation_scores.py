@@ -10,7 +10,13 @@ from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
 from keras_attention.training.moving_average import with_moving_average
-from keras_attention.utils.checks import check_callable, check_has, check_integer, check_optional
+from keras_attention.utils.checks import (
+    check_callable,
+    check_has,
+    check_integer,
+    check_optional,
+    check_text,
+)
 from keras_attention.utils.progress import activity
 
 
@@ -29,6 +35,8 @@ class TranslationScores(RunCallback):
         every_epochs: Number of epochs between two scores. Defaults to 1.
         monitor: A `TrainingMonitor`. Its clock stops while sentences are translated.
         stop: The `Stop` of the training: an epoch that a signal cuts short is not scored.
+        language: Language code of the references, which chooses BLEU's tokenizer; see `corpus_bleu`. Defaults
+            to None, an unknown one.
 
     Raises:
         ValueError: If the lists do not fit together, or an interval is not positive.
@@ -54,11 +62,13 @@ class TranslationScores(RunCallback):
         every_epochs: int = 1,
         monitor: Any = None,
         stop: Stop | None = None,
+        language: str | None = None,
     ):
         super().__init__(stop)
         self.translate = check_callable("translate", translate)
         self.every_epochs = check_integer("every_epochs", every_epochs, 1)
         self.monitor = check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "paused")
+        self.language = check_optional(check_text, "language", language)
         self.sources, self.references = check_lines(sources, references, "sources")
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
@@ -75,6 +85,6 @@ class TranslationScores(RunCallback):
         with paused, moving, activity("translating the validation set"):
             translations = list(self.translate(self.sources))
             return {
-                "bleu": corpus_bleu(translations, self.references).score,
+                "bleu": corpus_bleu(translations, self.references, language=self.language).score,
                 "chrf": corpus_chrf(translations, self.references).score,
             }

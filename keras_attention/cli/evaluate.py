@@ -14,7 +14,7 @@ from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.presets import is_run
-from keras_attention.data.text_files import is_pipe
+from keras_attention.data.text_files import is_pipe, language_of_file
 from keras_attention.interop.hub import is_handle
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import check_destination, write_json
@@ -80,6 +80,8 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         )
     check_moses()
     start_backend()
+    if is_own and options.tries:
+        options.target_language = RunFolder(model).settings(("languages",))["languages"][1]
     if options.tries:
         compare = _compare_searches if tries_searches else _compare_precisions
         compare(options, keras_translator(model), *_given_lines(options))
@@ -98,7 +100,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--output FILE", "a new file for all figures of the report, as JSON (none)", Path)
     name = "name of these sentences in the report (the name of the source file)"
     add("--name TEXT", name, typed_text)
-    language = "language code of the references, if no MODEL is a run or a preset, which know it"
+    language = "language code of the references, if neither a MODEL nor the file's ending says it"
     add("--target-language CODE", language, typed_text)
     add(
         "--ter",
@@ -174,15 +176,16 @@ def _check_models(options: argparse.Namespace) -> None:
                 f"'{name_of(first)}' translates {pairs[0]}, '{name_of(other)}' {pairs[1]}: they cannot "
                 "be compared."
             )
-    known = languages[first][1] if languages else options.target_language
+    ending = language_of_file(options.reference_file) if options.reference_file else None
+    known = languages[first][1] if languages else options.target_language or ending
     if options.target_language not in (None, known):
         raise ValueError(
             f"'{first}' translates into {known}. Received: --target-language {options.target_language}"
         )
-    if known is None and not options.tries and options.source_file is not None:
+    if known is None and options.source_file is not None:
         raise ValueError(
-            "Models of other programs do not say their language, which the paper's BLEU needs: give "
-            "--target-language, such as de."
+            f"Neither the model nor the ending of '{options.reference_file}' says the language, which BLEU "
+            "needs: give --target-language, such as de."
         )
     options.target_language = known
 
@@ -267,6 +270,7 @@ def _compare_searches(
         references,
         options.beam_size or [translator.beam_size],
         options.length_penalty or [translator.length_penalty],
+        language=options.target_language,
     )
     print(searches_text(scores, len(sources)), end="")
 
@@ -283,6 +287,7 @@ def _compare_precisions(
         sources,
         references,
         list(dict.fromkeys([*own, *sorted(options.precision, key=lambda name: name != PLAIN)])),
+        language=options.target_language,
         beam_size=translator.beam_size,
         length_penalty=translator.length_penalty,
     )

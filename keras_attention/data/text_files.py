@@ -12,6 +12,7 @@ import importlib
 import io
 import lzma
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -72,6 +73,7 @@ NO_TEXT = {
     codecs.BOM_UTF16_LE: "UTF-16: convert it, with `iconv -f utf-16 -t utf-8`",
     codecs.BOM_UTF16_BE: "UTF-16: convert it, with `iconv -f utf-16 -t utf-8`",
 }
+LANGUAGE_ENDING = re.compile(r"[a-z]{2}([-_][A-Za-z]{2,4})?|[a-z]{3}_[A-Z][a-z]{3}")
 LONGEST_MAGIC = 8
 CHUNK_BYTES = 1 << 20
 TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
@@ -207,6 +209,18 @@ def unpacked_name(name: str) -> str:
     for packing in PACKINGS:
         name = name.removesuffix(packing.suffix)
     return name
+
+
+def language_of_file(path: PathLike) -> str | None:
+    """Return the language code that a file's name ends with; None if it ends with none.
+
+    Of codes with three letters, only those with a script are told from other endings, such as .txt.
+
+    >>> language_of_file("train.pt.gz"), language_of_file("dev.zho_Hans"), language_of_file("a.txt")
+    ('pt', 'zho_Hans', None)
+    """
+    ending = Path(unpacked_name(Path(path).name)).suffix.removeprefix(".")
+    return ending if LANGUAGE_ENDING.fullmatch(ending) else None
 
 
 def packed_or_plain(path: Path) -> Path | None:

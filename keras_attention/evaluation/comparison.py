@@ -10,6 +10,7 @@ from typing import Any
 
 from keras_attention.evaluation.bleu import (
     CorpusScore,
+    bleu_tokenizer,
     check_lines,
     comparable_lines,
     corpus_bleu,
@@ -17,11 +18,12 @@ from keras_attention.evaluation.bleu import (
 )
 from keras_attention.evaluation.moses_bleu import (
     METRIC_NAME,
+    moses_knows,
     moses_tokenizer,
     multi_bleu_metric,
     tokenized_bleu,
 )
-from keras_attention.utils.checks import check_integer, check_text
+from keras_attention.utils.checks import check_integer, check_optional, check_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,31 +59,30 @@ class PairedDifference:
 
 
 def corpus_scores(
-    hypotheses: Sequence[str], references: Sequence[str], language: str = "de"
+    hypotheses: Sequence[str], references: Sequence[str], language: str | None = None
 ) -> dict[str, CorpusScore]:
     """sacreBLEU's BLEU, the paper's tokenised BLEU, and chrF, each with its signature.
 
     Args:
         hypotheses: Translations as plain text.
         references: The reference of each, in the same order.
-        language: Language of both, for the Moses tokenizer.
+        language: Language code of both, which chooses the tokenizers. Defaults to None, an unknown one.
 
     Returns:
-        `"bleu"`, `"tokenized_bleu"` and `"chrf"`.
+        `"bleu"`, `"tokenized_bleu"` if Moses knows the language, and `"chrf"`.
 
     Example:
 
-    >>> scores = corpus_scores(["Ein Hund bellt im Garten."], ["Ein Hund bellt im Garten."])
+    >>> scores = corpus_scores(["Ein Hund bellt."], ["Ein Hund bellt."], "de")
     >>> [f"{name} {score.score:.1f}" for name, score in scores.items()]
     ['bleu 100.0', 'tokenized_bleu 100.0', 'chrf 100.0']
     """
     hypotheses, references = check_lines(hypotheses, references)
-    check_text("language", language)
-    return {
-        "bleu": corpus_bleu(hypotheses, references),
-        "tokenized_bleu": tokenized_bleu(hypotheses, references, language=language),
-        "chrf": corpus_chrf(hypotheses, references),
-    }
+    check_optional(check_text, "language", language)
+    scores = {"bleu": corpus_bleu(hypotheses, references, language=language)}
+    if language is not None and moses_knows(language):
+        scores["tokenized_bleu"] = tokenized_bleu(hypotheses, references, language=language)
+    return {**scores, "chrf": corpus_chrf(hypotheses, references)}
 
 
 def paired_bootstrap(
@@ -89,7 +90,7 @@ def paired_bootstrap(
     references: Sequence[str],
     *,
     baseline: str | None = None,
-    language: str = "de",
+    language: str | None = None,
     samples: int = 1000,
     seed: int = 12345,
 ) -> list[PairedDifference]:
@@ -102,12 +103,13 @@ def paired_bootstrap(
         systems: Translations by name, all of the same text, at least two.
         references: The reference of each sentence.
         baseline: Name of the system that the others are compared with; by default the first.
-        language: Language of the text, for the Moses tokenizer.
+        language: Language code of the text, which chooses the tokenizers. Defaults to None, an unknown one.
         samples: Number of resamples.
         seed: Seed of the resampling.
 
     Returns:
-        A `PairedDifference` for each metric (BLEU, chrF2, the paper's BLEU) and other system.
+        A `PairedDifference` for each metric (BLEU, chrF2, the paper's BLEU if Moses
+        knows the language) and other system.
 
     Raises:
         ValueError: If there is nothing to compare, or the baseline is not one of the systems.
@@ -125,7 +127,7 @@ def paired_bootstrap(
     translations = {}
     for name, lines in systems.items():
         translations[name], references = comparable_lines(lines, references, f"systems[{name!r}]")
-    check_text("language", language)
+    check_optional(check_text, "language", language)
     check_integer("samples", samples, 1, 10**6)
     check_integer("seed", seed, 0)
     baseline = next(iter(systems), "") if baseline is None else check_text("baseline", baseline)
@@ -136,15 +138,19 @@ def paired_bootstrap(
         )
     from sacrebleu.metrics import BLEU, CHRF
 
-    tokenize = moses_tokenizer(language)
-    tokenized = {name: [tokenize(line) for line in lines] for name, lines in translations.items()}
-    tokenized_references = [tokenize(line) for line in references]
-    differences, is_single = [], len(references) == 1
-    for metric_name, metric, texts, reference in (
-        ("BLEU", BLEU(), translations, references),
+    bleu = BLEU(tokenize=bleu_tokenizer(language))
+    metrics: list[Any] = [
+        ("BLEU", bleu, translations, references),
         ("chrF2", CHRF(), translations, references),
-        (METRIC_NAME, multi_bleu_metric(), tokenized, tokenized_references),
-    ):
+    ]
+    if language is not None and moses_knows(language):
+        tokenize = moses_tokenizer(language)
+        tokenized = {name: list(map(tokenize, lines)) for name, lines in translations.items()}
+        metrics.append(
+            (METRIC_NAME, multi_bleu_metric(), tokenized, list(map(tokenize, references)))
+        )
+    differences, is_single = [], len(references) == 1
+    for metric_name, metric, texts, reference in metrics:
         results = _resampled(metric, texts, reference, baseline, samples, seed)
         base = results.pop(baseline)
         for name, result in results.items():

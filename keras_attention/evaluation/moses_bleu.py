@@ -12,7 +12,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras_attention.evaluation.bleu import CorpusScore, comparable_lines
+from keras_attention.evaluation.bleu import (
+    CorpusScore,
+    base_language,
+    bleu_tokenizer,
+    comparable_lines,
+)
 from keras_attention.utils.checks import check_boolean, check_text
 from keras_attention.utils.lazily import check_moses
 
@@ -25,7 +30,7 @@ def tokenized_bleu(
     hypotheses: Sequence[str],
     references: Sequence[str],
     *,
-    language: str = "de",
+    language: str,
     references_are_tokenized: bool = False,
 ) -> CorpusScore:
     """BLEU-4 as the authors' script `get_ende_bleu.sh` computes it; without Perl.
@@ -45,7 +50,7 @@ def tokenized_bleu(
     Args:
         hypotheses: Translations as plain text, not tokenised.
         references: The reference of each translation, in the same order.
-        language: Language of both, for abbreviations and apostrophes.
+        language: Language code of both, for abbreviations and apostrophes: the paper's is "de".
         references_are_tokenized: Whether the references are already tokenized by Moses, such as
             `newstest2013.tok.de` in the script. Then only their hyphens are split.
 
@@ -54,11 +59,13 @@ def tokenized_bleu(
 
     Raises:
         ImportError: If sacremoses is not installed.
-        ValueError: If the lists are empty, differ in length or hold anything but strings.
+        ValueError: If the lists are empty, differ in length or hold anything but strings, or Moses does not
+            know the language.
 
     Example:
 
-    >>> score = tokenized_bleu(["Ein Kind, das E-Mails liest."], ["Ein Kind, das E-Mails liest."])
+    >>> text = ["Ein Kind, das E-Mails liest."]
+    >>> score = tokenized_bleu(text, text, language="de")
     >>> print(score)  # doctest: +ELLIPSIS
     tokenised, hyphen-split BLEU (get_ende_bleu.sh) 100.00 (...|tok:moses-de|hyphens:split|...)
     """
@@ -87,19 +94,34 @@ def split_hyphens(text: str) -> str:
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", text)
 
 
-def moses_tokenizer(language: str = "de") -> Callable[[str], str]:
+def moses_tokenizer(language: str) -> Callable[[str], str]:
     """Return the function from a plain line of a language to its tokens, hyphens split, with single spaces.
 
     >>> moses_tokenizer("de")("„Das“ kostet 3,50 € (z. B. im E-Shop)…")
     '„ Das &quot; kostet 3,50 € ( z. B. im E ##AT##-##AT## Shop ) ...'
     """
-    normalizer, tokenizer = _moses(language)
+    if not moses_knows(language):
+        raise ValueError(f"Moses does not know the language. Received: language={language!r}")
+    normalizer, tokenizer = _moses(base_language(language))
 
     def tokenize(line: str) -> str:
         line = normalizer.replace_unicode_punct(line)
         return split_hyphens(tokenizer.tokenize(line, return_str=True, escape=True))
 
     return tokenize
+
+
+def moses_knows(language: str | None) -> bool:
+    """Whether Moses knows how to cut a language: it has spaces, and Moses a list of its abbreviations.
+
+    >>> [moses_knows(language) for language in ("pt_BR", "zh", "xx", None)]
+    [True, False, False, False]
+    """
+    check_moses()
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    known = NonbreakingPrefixes().available_langs.values()
+    return base_language(language or "") in known and bleu_tokenizer(language) == "13a"
 
 
 def multi_bleu_metric() -> Any:
@@ -109,11 +131,11 @@ def multi_bleu_metric() -> Any:
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
-def signature(language: str = "de") -> str:
+def signature(language: str) -> str:
     """Everything needed to repeat the score, in the form of sacreBLEU's signatures."""
     version = importlib.metadata.version
     return (
-        f"nrefs:1|case:mixed|eff:no|punct:replace-unicode|tok:moses-{language}|hyphens:split|"
+        f"nrefs:1|case:mixed|eff:no|punct:replace-unicode|tok:moses-{base_language(language)}|hyphens:split|"
         f"smooth:none|sacremoses:{version('sacremoses')}|version:{version('sacrebleu')}"
     )
 

@@ -21,6 +21,7 @@ from keras_attention.utils.checks import (
     check_has,
     check_integer,
     check_iterable,
+    check_optional,
     check_path,
     check_text,
 )
@@ -41,24 +42,24 @@ class Sentences:
         sources: Sentences to translate; `()` if only translations that are there are compared.
         references: Their reference translations.
         name: Name of the text, such as `"newstest2014"`.
-        language: Language of the translations, for the Moses tokenizer.
+        language: Language code of the translations, which chooses the tokenizers of BLEU; None if unknown.
         ter: Whether to score TER, too; see `corpus_ter`.
 
     Example:
 
-    >>> Sentences(["a dog"], ["ein Hund"], name="one line").language
+    >>> Sentences(["a dog"], ["ein Hund"], "one line", "de").language
     'de'
     """
 
     sources: Sequence[str]
     references: Sequence[str]
     name: str = "test set"
-    language: str = "de"
+    language: str | None = None
     ter: bool = False
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
-        check_text("language", self.language)
+        check_optional(check_text, "language", self.language)
         check_boolean("ter", self.ter)
         given = self.references if self.sources == () else self.sources
         sources, references = check_lines(given, self.references, "sources")

@@ -73,6 +73,7 @@ def compare_precisions(
     sources: Sequence[str],
     references: Sequence[str],
     precisions: Sequence[str],
+    language: str | None = None,
     **decoding: Any,
 ) -> dict[str, dict[str, float]]:
     """Translate the same lines in several precisions; "plain" is the plain search in float32.
@@ -89,7 +90,7 @@ def compare_precisions(
         translations, seconds = timed_translations(translator, sources)
         first = first or translations
         results[precision] = {
-            "bleu": corpus_bleu(translations, references).score,
+            "bleu": corpus_bleu(translations, references, language=language).score,
             "differs": sum(a != b for a, b in zip(translations, first, strict=True)),
             "seconds": seconds,
         }
@@ -159,6 +160,7 @@ def compare_searches(
     references: Sequence[str],
     beam_sizes: Sequence[int],
     length_penalties: Sequence[float],
+    language: str | None = None,
     **decoding: Any,
 ) -> list[SearchScore]:
     """Translate the same lines with every beam size, in the outer loop, and every length penalty."""
@@ -168,7 +170,7 @@ def compare_searches(
             model, tokenizer, beam_size=beam_size, length_penalty=length_penalty, **decoding
         )
         translations, seconds = timed_translations(translator, sources)
-        bleu = corpus_bleu(translations, references)
+        bleu = corpus_bleu(translations, references, language=language)
         scores.append(SearchScore(beam_size, length_penalty, bleu, seconds))
     return scores
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_attention.data.model_card import languages_of
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding.hypotheses import penalty
 from keras_attention.decoding.translation import Translation
@@ -100,8 +101,10 @@ def diagnose(
             kind = "right"
         texts = (source, reference, one.text, other.text)
         sentences.append(Diagnosis(kind, *texts, score, own, best))
+    _, language = languages_of(translator.card) or (None, None)
     bleu, wider_bleu = (
-        corpus_bleu([one.text for one in texts], references).score for texts in (found, wider)
+        corpus_bleu([one.text for one in texts], references, language=language).score
+        for texts in (found, wider)
     )
     return Diagnoses(sentences, bleu, wider_bleu)
 

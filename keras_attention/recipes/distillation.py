@@ -16,6 +16,7 @@ from keras_attention.data.parallel_text import FilePairs, ParallelText
 from keras_attention.data.text_files import read_lines
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
+from keras_attention.evaluation.bleu import bleu_tokenizer
 from keras_attention.evaluation.report import Sentences
 from keras_attention.recipes.bulk import CHUNK_LINES, translate_corpus
 from keras_attention.recipes.compare import own_translations, runs_report
@@ -143,24 +144,25 @@ def _chosen(found: Any, corpus: Corpus) -> Iterator[str]:
     with Progress(len(corpus.train), "choosing translations", "sentences") as progress:
         for line, reference in zip(read_lines(found), references, strict=True):
             texts = [one["text"] for one in json.loads(line)["translations"]]
-            yield texts[closest(texts, reference)]
+            yield texts[closest(texts, reference, corpus.target_language)]
             progress.add(1)
 
 
 @functools.cache
-def _sentence_bleu() -> Any:
+def _sentence_bleu(language: str | None) -> Any:
     from sacrebleu.metrics import BLEU
 
-    return BLEU(effective_order=True)  # as `sacrebleu.sentence_bleu`
+    # As `sacrebleu.sentence_bleu`.
+    return BLEU(effective_order=True, tokenize=bleu_tokenizer(language))
 
 
-def closest(hypotheses: Sequence[str], reference: str) -> int:
+def closest(hypotheses: Sequence[str], reference: str, language: str | None = None) -> int:
     """Return which hypothesis has the best sentence BLEU; the first of those that are equally good.
 
     >>> closest(["a small cat", "a small dog runs", "a small dog ran"], "the small dog runs")
     1
     """
-    score = _sentence_bleu().sentence_score
+    score = _sentence_bleu(language).sentence_score
     wanted = [normalize(reference)]
     scores = [score(normalize(one), wanted).score for one in hypotheses]
     return scores.index(max(scores))

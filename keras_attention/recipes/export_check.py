@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras_attention
+from keras_attention.data.model_card import languages_of
 from keras_attention.data.normalization import normalize
 from keras_attention.evaluation.bleu import corpus_bleu
 from keras_attention.interop.export_folder import MANIFEST
@@ -230,6 +231,7 @@ def check_export(
             search,
             [given[i] for i in full],
             None if wanted is None else [wanted[i] for i in full],
+            (languages_of(translator.card) or (None, None))[1],
         )
         for name, reader in readers.items():
             check.compare(folder, kind, name, reader, tolerance)
@@ -270,7 +272,9 @@ class _Check:
         search: Search,
         texts: list[str],
         references: list[str] | None,
+        language: str | None,
     ):
+        self._language = language
         self._original, self._tokenizer, self._search = original, tokenizer, search
         self._texts, self._references = texts, references
         self.programs: list[ProgramCheck] = []
@@ -346,7 +350,7 @@ class _Check:
             equal / len(ours),
             self._equal_tokens(ours, theirs),
             score_difference,
-            corpus_bleu(theirs, self._references or ours).score,
+            corpus_bleu(theirs, self._references or ours, language=self._language).score,
             sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
             found["seconds"],
             found["peak_bytes"],

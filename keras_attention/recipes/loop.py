@@ -272,6 +272,7 @@ class TrainingLoop:
             every_epochs=run.config.bleu_every,
             monitor=self.monitor,
             stop=self.stop,
+            language=run.corpus.target_language,
         )
 
 

@@ -1,6 +1,11 @@
 """BLEU, chrF and TER against the vectors of the facts and what is counted by hand."""
 
+import functools
+import importlib.util
 import math
+import re
+import subprocess
+import sys
 import unicodedata
 
 import numpy as np
@@ -8,13 +13,16 @@ import pytest
 
 from keras_attention.data.normalization import NORMALIZATIONS
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf, corpus_ter
-from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
-from keras_attention.evaluation.moses_bleu import tokenized_bleu
+from keras_attention.evaluation import moses_bleu
+from keras_attention.evaluation.bleu import bleu_tokenizer, corpus_bleu, corpus_chrf, corpus_ter
+from keras_attention.evaluation.comparison import corpus_scores as scores_of_language
+from keras_attention.evaluation.comparison import paired_bootstrap
 from keras_attention.evaluation.report import Sentences
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.recipes.compare import runs_report
 
+tokenized_bleu = functools.partial(moses_bleu.tokenized_bleu, language="de")
+corpus_scores = functools.partial(scores_of_language, language="de")
 pytestmark = pytest.mark.backends("tensorflow")
 
 HYPOTHESES = ["the cat sat on the mat", "a small dog barked"]
@@ -99,7 +107,9 @@ def test_ter_is_a_row_of_a_report():
 
 def bootstrapped(hypotheses, references):
     reversed_words = [" ".join(line.split()[::-1]) for line in HYPOTHESES]
-    return paired_bootstrap({"a": hypotheses, "b": iter(reversed_words)}, references, samples=20)
+    return paired_bootstrap(
+        {"a": hypotheses, "b": iter(reversed_words)}, references, samples=20, language="de"
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,3 +166,43 @@ def test_a_tokenizer_restores_its_references(form):
         found = tokenizer.decode(tokenizer.encode(references))
         for name, score in corpus_scores(found, references).items():
             assert score.score == pytest.approx(100), (name, normalization)
+
+
+TEXTS = {
+    "zh": "一只狗在花园里大声地叫。",
+    "zho_Hant": "一隻狗在花園裡大聲地叫。",
+    "ja": "犬が庭で大きな声で吠えています。",
+    "tha_Thai": "สุนัขกำลังเห่าเสียงดังอยู่ในสวน",
+    "pt-BR": "O cachorro está latindo alto no jardim.",
+    "tlh": "loD yaS qaStaHvIS wa' ram loS SaD Hugh",
+}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_a_report_repeats_what_sacrebleu_says_of_a_language(language, tmp_path):
+    references = [f"{TEXTS[language]} {i}" for i in range(6)]
+    found = [references[0].replace(TEXTS[language][5], "X"), *references[1:]]
+    text = Sentences((), references, language=language)
+    report = runs_report({"one": found, "other": references}, text, samples=9)
+    score = report["systems"]["one"]["scores"]["bleu"]
+    assert 75 < score["score"] < 100
+    assert score["signature"] in report_text(report)
+    assert report["significance"][0]["baseline_score"] == pytest.approx(score["score"])
+    for name, lines in {"found": found, "references": references}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    tokenizer = re.search(r"tok:(zh|ja-mecab|char|13a)", score["signature"])[1]
+    command = [sys.executable, "-m", "sacrebleu", "references", "-i", "found", "-b", "-w", "9"]
+    command += ["--tokenize", tokenizer]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert float(said.stdout) == pytest.approx(score["score"], abs=1e-8)
+    # Moses' tokenizer is there for the languages that it knows, under their name.
+    moses = report["systems"]["one"]["scores"].get("tokenized_bleu", {})
+    assert ("|tok:moses-pt|" in moses.get("signature", "")) == (language == "pt-BR") == bool(moses)
+
+
+@pytest.mark.parametrize("language", ["ja", "ko_Hang"])
+def test_without_mecab_characters_are_compared(language, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert bleu_tokenizer(language) == "char"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert bleu_tokenizer(language) == f"{language[:2]}-mecab"

@@ -74,12 +74,12 @@ def test_bootstrap_agrees_with_a_resampling_of_our_own():
 
 def test_all_metrics_and_systems_are_compared():
     systems = {"one": GOOD, "base": REFERENCES, "two": BAD}
-    differences = paired_bootstrap(systems, REFERENCES, baseline="base", samples=20)
+    differences = paired_bootstrap(systems, REFERENCES, baseline="base", samples=20, language="de")
     assert [(d.metric.split(" ")[0], d.system) for d in differences] == [
         (metric, system) for metric in ("BLEU", "chrF2", "tokenised,") for system in ("one", "two")
     ]
     assert all(d.baseline_score == pytest.approx(100) and d.difference < 0 for d in differences)
-    scores = corpus_scores(BAD, REFERENCES)
+    scores = corpus_scores(BAD, REFERENCES, "de")
     for metric, key in (("BLEU", "bleu"), ("chrF2", "chrf"), ("tokenised,", "tokenized_bleu")):
         found = next(d for d in differences if d.metric.startswith(metric) and d.system == "two")
         assert found.score == pytest.approx(scores[key].score)

@@ -73,7 +73,9 @@ def make_report(
         },
         **options,
     }
-    return model, evaluation_report(systems, translate, Sentences(SOURCES, references), **options)
+    return model, evaluation_report(
+        systems, translate, Sentences(SOURCES, references, language="de"), **options
+    )
 
 
 def expected_bleu(right):
