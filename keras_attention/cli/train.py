@@ -96,13 +96,15 @@ def run(
     given = list(sys.argv[1:] if arguments is None else arguments)
     named = _early_corpus(given, None if default_corpus == "demo" else default_corpus)
     shown = shown_defaults(recipes.get(named or OWN_FILES), recipes.values())
-    text = {"corpus": default_corpus, "target_language": default_target_language}
+    languages = {"source_language": "en", "target_language": default_target_language}
+    text = {"corpus": default_corpus, **languages}
     parser = _parser(description, program, shown, text)
     with orderly_exit(parser.prog):
         options = vars(parser.parse_args(given))
         if "config" in options:
             options = {**read_toml(options.pop("config"), *SETTINGS), **options}
-        options.setdefault("target_language", default_target_language)
+        if not {"tsv", "source_file", "parts"} & {*options}:
+            options.setdefault("target_language", default_target_language)
         return _run(options, default_corpus, recipes, options.pop("plan", plan))
     raise AssertionError("`orderly_exit` ends the process after an error.")
 

@@ -4,7 +4,13 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.data.text_files import existing_file, is_pipe, unpacked_name
+from keras_attention.data.model_card import UNNAMED
+from keras_attention.data.text_files import (
+    existing_file,
+    is_pipe,
+    language_of_file,
+    unpacked_name,
+)
 
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
@@ -26,8 +32,10 @@ class TextOptions:
     Attributes:
         corpus: A corpus by name: demo, multi30k, wmt14 or wmt16_en_de.
         data_dir: Folder with the corpus' files; without it they are downloaded.
-        source_language: Language code of the source.
-        target_language: Language code of the target.
+        source_language: Language code of the source. Without it the ending of your file says it, as in
+            train.en.
+        target_language: Language code of the target, which chooses how BLEU cuts words. Without it the ending
+            of your file, as in train.de, or the tags of --tsv-languages say it.
         source_file: Your own text, one sentence per line, plain, gzip, bzip2, xz or Zstandard.
         target_file: Its translation, line by line.
         tsv: Your own pairs in one file, on each line source, tab, target.
@@ -47,8 +55,8 @@ class TextOptions:
 
     corpus: str | None = None
     data_dir: Path | None = None
-    source_language: str = "en"
-    target_language: str = "de"
+    source_language: str | None = None
+    target_language: str | None = None
     source_file: Path | None = None
     target_file: Path | None = None
     tsv: Path | None = None
@@ -89,11 +97,27 @@ class TextOptions:
                 "own validation and test sets."
             )
         self._check_files()
+        if self.is_own:
+            self._set_languages()
 
     @property
     def is_own(self) -> bool:
         """Whether the text is the user's own."""
         return self.tsv is not None or self.source_file is not None or bool(self.parts)
+
+    def _set_languages(self) -> None:
+        """Take languages that are not named from the endings of the files; refuse an unknown target."""
+        endings = self.parts[1:3] or (self.source_file, self.target_file)
+        for name, file in zip(("source_language", "target_language"), endings, strict=True):
+            if getattr(self, name) is None and file is not None:
+                object.__setattr__(self, name, language_of_file(file))
+        if self.source_language is None:
+            object.__setattr__(self, "source_language", UNNAMED[0])
+        if self.target_language is None and not self.tsv_languages:
+            raise ValueError(
+                f"The language of the target is not known: '{endings[1] or self.tsv}' does not end with a "
+                "code, as train.de does. BLEU needs it: give --target-language, such as de."
+            )
 
     @property
     def files(self) -> list[Path]:
@@ -145,17 +169,22 @@ class TextOptions:
         languages: dict[str, Any] = {
             "source_language": self.source_language,
             "target_language": self.target_language,
-            "filters": self._filters(),
         }
+        languages = {name: language for name, language in languages.items() if language is not None}
+        languages["filters"] = self._filters()
         held_out: dict[str, Any] = {"validation": self.validation_files, "test": self.test_files}
         if self.tsv is not None:
             if any(held_out.values()):
                 raise ValueError(
                     "--validation-files and --test-files need --source-file and --target-file, not --tsv."
                 )
-            return corpus_from_tsv(
+            corpus = corpus_from_tsv(
                 self.tsv, name=_name_of(self.tsv), has_languages=self.tsv_languages, **languages
             )
+            if self.target_language is not None:
+                return corpus
+            tags = (symbol.removeprefix("<2").removesuffix(">") for symbol in corpus.symbols)
+            return dataclasses.replace(corpus, target_language="+".join(tags))
         if self.parts:
             words = self.parts
             named = dict(zip(words[::3], zip(words[1::3], words[2::3], strict=True), strict=True))

@@ -25,8 +25,8 @@ def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"line {i}\tZeile {i}\n" for i in range(60)))
     command = (
-        f"-m keras_attention_light train --tsv {pairs} --vocabulary-size 300 --plan --plan-try "
-        "--num-layers 1 --hidden-dim 16 --intermediate-dim 24 --num-heads 2"
+        f"-m keras_attention_light train --tsv {pairs} --target-language de --vocabulary-size 300 "
+        "--plan --plan-try --num-layers 1 --hidden-dim 16 --intermediate-dim 24 --num-heads 2"
     )
     loud = {"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"}
     environment = {name: value for name, value in os.environ.items() if name not in loud}

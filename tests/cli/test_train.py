@@ -58,7 +58,7 @@ def pairs_of(folder, count, *more):
     """The options that name a file with as many pairs, and more."""
     rows = [*(f"line {i}\tZeile {i}" for i in range(count)), *more]
     (folder / "pairs.tsv").write_text("".join(f"{row}\n" for row in rows))
-    return ["--tsv", folder / "pairs.tsv"]
+    return ["--tsv", folder / "pairs.tsv", "--target-language", "de"]
 
 
 def test_without_arguments_the_recipe_runs(asked, monkeypatch, tmp_path):
@@ -123,6 +123,22 @@ def test_another_preset_drops_what_the_recipe_changed_in_its_own(asked, tmp_path
     assert config.model_arguments == {}  # All that it has are sizes.
 
 
+def test_the_languages_come_from_files_and_tags_or_are_asked_for(asked, refused, tmp_path):
+    files = [tmp_path / name for name in ("own.en.gz", "own.pt")]
+    for file in files:
+        lines = "".join(f"linha {i}\n" for i in range(60)).encode()
+        file.write_bytes(gzip.compress(lines) if file.suffix == ".gz" else lines)
+    corpus, *_ = asked(*text_of(files))
+    assert (corpus.source_language, corpus.target_language) == ("en", "pt")
+    tagged = tmp_path / "own.tsv"
+    tagged.write_text("".join(f"line {i}\t{i}\t{('zh', 'de')[i % 2]}\n" for i in range(60)))
+    corpus, *_ = asked("--tsv", tagged, "--tsv-languages")
+    assert (corpus.source_language, corpus.target_language) == ("source", "de+zh")
+    assert "own.txt' does not end with a code" in refused(
+        "train", *text_of([files[0], files[1].rename(tmp_path / "own.txt")])
+    )
+
+
 def test_tab_separated_pairs(asked, tmp_path):
     corpus, *_ = asked(*pairs_of(tmp_path, 80), "--target-language", "fr")
     assert corpus.name == "pairs" and corpus.target_language == "fr"
@@ -138,7 +154,9 @@ def test_text_from_pipes(asked, tmp_path):
         os.write(writer, gzip.compress(file.read_bytes()))
         os.close(writer)
         opened.append(reader)
-    corpora = [asked(*text_of([f"/dev/fd/{reader}" for reader in opened]))[0]]
+    corpora = [
+        asked(*text_of([f"/dev/fd/{reader}" for reader in opened]), "--target-language", "de")[0]
+    ]
     for reader in opened:
         os.close(reader)
     corpora.append(asked(*text_of(files))[0])
@@ -154,8 +172,9 @@ def test_a_packed_text_is_the_same_run(asked, tmp_path):
     packed = [tmp_path / f"{name}.packed" for name in ("one", "other")]
     for file, other in zip(files, packed, strict=True):
         other.write_bytes(lzma.compress(file.read_bytes()))
+    languages = ["--source-language", "en", "--target-language", "de"]
     first, config, _ = asked(*text_of(files), recipes=RECIPES_OF_ALL)
-    second, *_ = asked(*text_of(packed), recipes=RECIPES_OF_ALL)
+    second, *_ = asked(*text_of(packed), *languages, recipes=RECIPES_OF_ALL)
     assert (first.name, second.name) == ("train", "one")
     folder = RunFolder(tmp_path / "run")
     folder.claim(Start(first, config, folder).settings, config.changeable)
@@ -163,7 +182,7 @@ def test_a_packed_text_is_the_same_run(asked, tmp_path):
     folder.check(Start(second, config, folder).settings, config.changeable)
     packed[0].write_bytes(lzma.compress(files[0].read_bytes() + b"one more\n"))
     packed[1].write_bytes(lzma.compress(files[1].read_bytes() + b"noch eins\n"))
-    longer, *_ = asked(*text_of(packed), recipes=RECIPES_OF_ALL)
+    longer, *_ = asked(*text_of(packed), *languages, recipes=RECIPES_OF_ALL)
     with pytest.raises(ValueError, match="another configuration .*train text differs"):
         folder.check(Start(longer, config, folder).settings, config.changeable)
 
