@@ -70,7 +70,7 @@ def test_tokenizer(tmp_path, name):
         return tokenizer.encode(texts), tokenizer.vocabulary_size, tokenizer.algorithm
 
     refused = check_flipped_bits(tmp_path / name, read)
-    # Most of `tokenizer.json` decides nothing here: `keras-attention verify` compares the rest.
+    # Most of `tokenizer.json` decides nothing here.
     assert refused == PLACES or (name == "tokenizer.json" and refused > 0.3 * PLACES)
 
 

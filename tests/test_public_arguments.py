@@ -166,7 +166,6 @@ OWN = {
     "query": [2, -1, "x", 0.5],
     "ray": [None, 3, []],
     "shapes": [None, 3, [3], [(2, 3)], [(2, 3, -1)], [(2, 3, 0.5)]],
-    "share": [None, 3, "x", (0, 1), (2, 1), (1,), (1.5, 2)],
     "check_export.references": ["one text", 3, [1], ["x", None], ["a", "b"]],
     "check_export.texts": ["one text", None, 3, [1], ["x", None], [], [" "]],
     "check_export.tolerance": [-1.0, math.nan, "1"],

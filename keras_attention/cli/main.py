@@ -25,7 +25,6 @@ COMMANDS = {
     "export": "write a model for other programs: CTranslate2, Hugging Face, ONNX, TensorFlow",
     "average": "average the checkpoints of a run",
     "preset": "save a model as a preset with a card, or check one",
-    "verify": "compare the checksums of a run, a store or other files",
 }
 EXAMPLE = f"""
 with the small model that comes with the package, and with one of your own (a few minutes on a CPU):

@@ -6,8 +6,9 @@ import argparse
 import itertools
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from keras_attention.cli.bulk_options import add_bulk_options, expanded, refuse_spread, spread
+from keras_attention.cli.bulk_options import add_bulk_options, expanded, spread
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
@@ -40,11 +41,11 @@ def main(arguments: Sequence[str], program: str) -> None:
     options = parser.parse_args(arguments)
     if (options.source_file is None) != (options.target_file is None):
         raise ValueError("--source-file and --target-file belong together.")
+    many = spread(options)
     check_model(options.model)
     if options.output_dir is not None:
-        _score_corpus(options)
+        _score_corpus(options, many)
         return
-    refuse_spread(options, "--output-dir")
     for name in ("source_file", "target_file"):
         if len(getattr(options, name) or ()) > 1:
             raise ValueError(f"Several files of {flag(name)} need --output-dir.")
@@ -79,17 +80,16 @@ def main(arguments: Sequence[str], program: str) -> None:
         say(f"{program}: {message}")
 
 
-def _score_corpus(options: argparse.Namespace) -> None:
+def _score_corpus(options: argparse.Namespace, many: dict[str, Any]) -> None:
     """Many files or large ones, in chunks."""
     if options.source_file is None:
         raise ValueError("--output-dir needs --source-file and --target-file.")
     sources = expanded("--source-file", options.source_file)
     translations = expanded("--target-file", options.target_file)
-    given = spread(options)
     start_backend()
     from keras_attention.recipes.bulk import score_corpus
 
-    for path in score_corpus(options.model, sources, translations, options.output_dir, **given):
+    for path in score_corpus(options.model, sources, translations, options.output_dir, **many):
         print(path)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, spread
 from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options, adding, as_toml, flag, read_toml
 from keras_attention.cli.quiet import start_backend
@@ -188,12 +187,11 @@ def _train(
     fresh = Path("runs", f"{corpus.name}-{kind}-{time.strftime('%Y%m%d-%H%M%S')}")
     folder = RunFolder(options.get("output_dir") or fresh)
     if "prepare_only" in options:
-        from keras_attention.recipes.bulk_store import prepare_corpus
+        from keras_attention.recipes.run import Run
 
-        store = prepare_corpus(corpus, config, folder.path, **spread(argparse.Namespace(**options)))
-        if store is not None:  # Other shares are not missing.
-            print(store)
-        return {} if store is None else {"store": str(store)}
+        Run(corpus, config, folder.path).prepare()
+        print(folder.store)
+        return {}
     with naming_the_folder(folder.path, "output_dir" in options):
         report = train_translation(corpus, config, folder.path, finish)
     if "translate" in options and report:  # Of several processes one has it.
@@ -262,8 +260,6 @@ def _parser(
     settings("search", SEARCH)
     settings("devices", DEVICES)
     _add_run_options(parser.add_argument_group("what to do"))
-    many = parser.add_argument_group("--prepare-only on several machines")
-    add_bulk_options(adding(many), output=False)
     return parser
 
 
@@ -309,9 +305,9 @@ def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> No
                 "Give --finish or a budget, not both: a smaller --steps or --minutes alone also ends a run "
                 "early, where you say."
             )
-    if "prepare_only" not in options:
-        refuse_spread(argparse.Namespace(**options), "--prepare-only")
-    elif "output_dir" not in options or plan or "translate" in options:
+    if "prepare_only" in options and (
+        "output_dir" not in options or plan or "translate" in options
+    ):
         raise ValueError(
             "--prepare-only needs --output-dir, and cannot be combined with --plan or --translate."
         )

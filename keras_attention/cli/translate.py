@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from keras_attention.cli.bulk_options import add_bulk_options, expanded, refuse_spread, spread
+from keras_attention.cli.bulk_options import add_bulk_options, expanded, spread
 from keras_attention.cli.choice_options import (
     BESIDE,
     RESTRICTIONS,
@@ -48,11 +48,11 @@ examples:
 def main(arguments: Sequence[str], program: str) -> None:
     """Translate the standard input, or a file."""
     options = _parser(program).parse_args(arguments)
+    many = spread(options)
     _check_search(options)
     if options.output_dir is not None:
-        _translate_corpus(options)
+        _translate_corpus(options, many)
         return
-    refuse_spread(options, "--output-dir")
     if options.input is not None:
         if len(options.input) > 1:
             raise ValueError(
@@ -307,7 +307,7 @@ def _search_options(options: argparse.Namespace) -> dict[str, Any]:
     return {**given_search_options(options), **translator_choices(options)}
 
 
-def _translate_corpus(options: argparse.Namespace) -> None:
+def _translate_corpus(options: argparse.Namespace, many: dict[str, Any]) -> None:
     """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
         raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
@@ -323,7 +323,6 @@ def _translate_corpus(options: argparse.Namespace) -> None:
             raise ValueError(
                 f"{flag(BESIDE[argument])} needs one file of --input. Received: {len(inputs)} files"
             )
-    given = spread(options)
     start_backend()
     from keras_attention.recipes.bulk import translate_corpus
 
@@ -337,7 +336,7 @@ def _translate_corpus(options: argparse.Namespace) -> None:
         aligned=_aligned(options),
         alignment_head=options.alignment_head,
         **beside,
-        **given,
+        **many,
         **_search_options(options),
     )
     for path in results:

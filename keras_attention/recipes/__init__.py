@@ -7,7 +7,6 @@ __getattr__, __dir__, __all__ = imported_lazily(
     __name__,
     {
         "bulk": ("score_corpus", "translate_corpus"),
-        "bulk_store": ("prepare_corpus",),
         "catalog": ("RECIPES",),
         "config": ("TranslationConfig",),
         "distillation": ("distill",),

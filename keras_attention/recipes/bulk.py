@@ -1,27 +1,22 @@
-"""Translate and score whole corpora in chunks, with one process, a job array or a Ray cluster."""
+"""Translate and score whole corpora in chunks, with this process or a Ray cluster."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from keras_attention.data.presets import Preset, is_run, read_preset
-from keras_attention.decoding.hypotheses import check_search_options
+from keras_attention.data.presets import Preset, read_preset
 from keras_attention.decoding.pretrained import known_of
 from keras_attention.decoding.requests import entries_of
-from keras_attention.decoding.restrictions import check_restrictions
 from keras_attention.decoding.result_lines import result_lines
-from keras_attention.decoding.sampling import MOST_SAMPLES, check_sampling
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
-from keras_attention.recipes.bulk_work import Work, check_spread, packed, run_chunks, unpacked
+from keras_attention.recipes.bulk_work import BulkWork, Chunk, TextFile
 from keras_attention.recipes.marked import ALIGNED, reading_attention
 from keras_attention.recipes.scoring import log_probabilities
 from keras_attention.utils.backend import running_backend
@@ -32,10 +27,8 @@ from keras_attention.utils.checks import (
     check_iterable,
     check_path,
 )
-from keras_attention.utils.files import sha256_of
 from keras_attention.utils.places import Place, check_place
 from keras_attention.utils.progress import say
-from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 CHUNK_LINES = 2000
 # Arguments of `Translator` that decide its results.
@@ -54,89 +47,54 @@ OPTIONS = (
 BESIDE = ("prefixes", "phrases")
 
 
-@dataclasses.dataclass(frozen=True)
-class TranslateChunk:
-    """The job of a worker. When called, it loads the model and returns the function for one chunk.
+def translating(
+    preset: Preset, options: Mapping[str, Any], how: Mapping[str, Any]
+) -> Callable[[list[Any], Chunk], str]:
+    """Load the model in a worker; return the function that translates the lines of a chunk.
 
-    The model is the files of a run that a translator needs, by name, or another program's.
-
-    Attributes:
-        beside: The arguments of `BESIDE` whose lines stand before each source.
-        head: The head that aligns, if it is known.
+    `options` are of `Translator`, and `how` has arguments of `translate_corpus`; `beside` names those with
+    files, whose lines stand before each line.
     """
+    translator = _translator(preset, **options)
+    asking, details = reading_attention(translator, how["aligned"], how["head"])
 
-    model: dict[str, bytes] | Preset
-    options: dict[str, Any]
-    n_best: int
-    as_json: bool
-    unique: bool
-    beside: tuple[str, ...] = ()
-    aligned: str | None = None
-    head: Sequence[int] | None = None
+    def work(lines: list[Any], chunk: Chunk, unusual: UnusualTexts) -> str:
+        asked = {"details": details, "unusual": unusual, "unique": how["unique"]}
+        if how["beside"]:
+            *given, lines = (list(column) for column in zip(*lines, strict=True))
+            named = zip(how["beside"], given, strict=True)
+            asked |= {name: entries_of(name, column) for name, column in named}
+        results = result_lines(asking, lines, chunk.first, how["n_best"], how["as_json"], **asked)
+        return "".join(f"{line}\n" for line in results)
 
-    def settings(self) -> dict[str, Any]:
-        """Return what decides the results but for the model, for the manifest."""
-        known = {**self.options, "n_best": self.n_best, "as_json": self.as_json}
-        if self.n_best > 1:  # One translation is the same either way.
-            known["unique"] = self.unique
-        # What was not asked for is not named, as in folders of older versions.
-        newer: dict[str, Any] = {"aligned": self.aligned, "head": self.head, "beside": self.beside}
-        for name in ("sampling", "restrictions"):
-            newer[name] = dataclasses.asdict(value) if (value := known.pop(name)) else None
-        asked = {name: value for name, value in newer.items() if value}
-        # As it is read again.
-        return {**known, **json.loads(json.dumps(asked))}
-
-    def __call__(self) -> Work:
-        translator = _translator(self.model, **self.options)
-        asking, details = reading_attention(translator, self.aligned, self.head)
-
-        def work(lines: list[Any], chunk: Any, unusual: UnusualTexts) -> str:
-            asked = {"details": details}
-            if self.beside:
-                *given, lines = (list(column) for column in zip(*lines, strict=True))
-                named = zip(self.beside, given, strict=True)
-                asked |= {name: entries_of(name, column) for name, column in named}
-            how = (self.n_best, self.as_json, self.unique, unusual)
-            results = result_lines(asking, lines, chunk.first, *how, **asked)
-            return "".join(f"{line}\n" for line in results)
-
-        return _telling(work, translator)
+    return _telling(work, translator)
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoreChunk:
-    """Like `TranslateChunk`, for pairs of lines: gives the log-probability of each second line."""
+def scoring(preset: Preset) -> Callable[[list[Any], Chunk], str]:
+    """Like `translating`, for pairs of lines: gives the log-probability of each second line."""
+    translator = _translator(preset)
+    parts = translator.model, translator.tokenizer
 
-    model: dict[str, bytes] | Preset
+    def work(lines: list[Any], chunk: Chunk, unusual: UnusualTexts) -> str:
+        sources, translations = zip(*lines, strict=True)
+        values = log_probabilities(*parts, sources, translations, False, unusual)
+        return "".join(f"{value:.6f}\n" for value in values)
 
-    def __call__(self) -> Work:
-        translator = _translator(self.model)
-        parts = translator.model, translator.tokenizer
-
-        def work(lines: list[Any], chunk: Any, unusual: UnusualTexts) -> str:
-            sources, translations = zip(*lines, strict=True)
-            values = log_probabilities(*parts, sources, translations, False, unusual)
-            return "".join(f"{value:.6f}\n" for value in values)
-
-        return _telling(work, translator)
+    return _telling(work, translator)
 
 
-def _translator(model: dict[str, bytes] | Preset, **options: Any) -> Translator:
+def _translator(preset: Preset, **options: Any) -> Translator:
     """Return a translator of a Keras model."""
-    if isinstance(model, Preset):
-        keras_model = Transformer.from_spec(model.spec, **model.model_options)
-        given = {"show_progress": False, **known_of(model), **options}
-        return Translator(keras_model, model.tokenizer, **given)
-    with unpacked(model) as folder:
-        return Translator.from_run(folder, show_progress=False, **options)
+    model = Transformer.from_spec(preset.spec, **preset.model_options)
+    given = {"show_progress": False, **preset.options, **known_of(preset), **options}
+    return Translator(model, preset.tokenizer, **given)
 
 
-def _telling(work: Callable[..., str], translator: Translator) -> Work:
+def _telling(work: Callable[..., str], translator: Translator) -> Callable[[list[Any], Chunk], str]:
     """Work that says once which lines are unlike those of the training."""
     told: list[str] = []
 
-    def telling(lines: list[Any], chunk: Any) -> str:
+    def telling(lines: list[Any], chunk: Chunk) -> str:
         unusual = UnusualTexts("lines", first=chunk.first + 1, longest=translator.longest_source)
         text = work(lines, chunk, unusual)
         if (message := unusual.message()) and not told:
@@ -160,7 +118,6 @@ def translate_corpus(
     prefixes: Sequence[str | os.PathLike[str]] | None = None,
     phrases: Sequence[str | os.PathLike[str]] | None = None,
     chunk_lines: int = CHUNK_LINES,
-    share: tuple[int, int] = (1, 1),
     ray: bool | str = False,
     workers: int | None = None,
     show_progress: bool = True,
@@ -172,18 +129,18 @@ def translate_corpus(
     call with the same arguments translates the missing chunks. At the end, the chunks of each input are
     joined, in order, into a file with its name. The translation of a chunk depends only on its lines, so
     the result does not depend on how the work was distributed. A manifest keeps the sha256 of the
-    inputs, the fingerprint of the model and the settings; a call with others is refused.
+    texts, the fingerprint of the model and the settings; a call with others is refused.
 
     With Ray, actors hold the model and get the lines from this process. Only this process reads and
     writes files: the machines of the cluster need this package, but neither a shared folder nor the model.
-    If a worker or a machine dies, only the chunks that it was working on are lost.
+    If a worker or a machine dies, only the chunk that it was working on is done again, by Ray itself.
 
     Args:
         model: Folder of a finished run, or a model of another program; see `Translator.from_preset`.
         inputs: Text files in UTF-8, plain or gzip, one sentence per line. `a.en.gz` becomes `a.en`. URLs
             such as `s3://bucket/a.en.gz` are read by fsspec.
         output_dir: A new folder, or the folder of the same translation, which is then continued; or its
-            URL. Buckets have no locks: nothing there stops two processes from taking the same share.
+            URL. Buckets have no locks: nothing there stops two processes from doing the same.
         n_best: Number of translations per line, written as by Moses: `LINE ||| TEXT ||| SCORE`; with 1,
             only the text.
         as_json: Whether to write a JSON object per line, with all n best and their scores.
@@ -198,8 +155,6 @@ def translate_corpus(
         phrases: For each input a file with the phrases that each translation contains, with tabs between.
             Defaults to none.
         chunk_lines: Lines in a chunk.
-        share: `(k, n)`, from 1: translate only the k-th of n shares, for job arrays. The last process
-            joins the parts. A call without `share` translates what is missing, and joins.
         ray: True for Ray's cluster, or for a new one on this machine if there is none; a string is the
             cluster's address.
         workers: Number of Ray's actors. Defaults to one for each GPU of the cluster or, without GPUs, for
@@ -210,11 +165,11 @@ def translate_corpus(
             `sampling`, `restrictions`.
 
     Returns:
-        The results, one for each input, as paths or URLs; an empty list while other shares are missing.
+        The results, one for each input, as paths or URLs.
 
     Raises:
         ValueError: If an argument is out of range, the folder holds something else, an input changed or
-            is not UTF-8 (file and line are named), or another process works on the same share.
+            is not UTF-8 (file and line are named), or another process works in the folder.
         ImportError: If Ray or universal-pathlib is needed but not installed.
 
     Example:
@@ -230,39 +185,27 @@ def translate_corpus(
         for name, files in zip(BESIDE, (prefixes, phrases), strict=True)
         if files is not None
     }
-    sources = _text_files([*check_iterable("inputs", inputs)], given)
+    texts = _text_files([*check_iterable("inputs", inputs)], given)
     check_integer("n_best", n_best, 1)
     check_boolean("as_json", as_json)
     if unique is not None:
         check_boolean("unique", unique)
     if aligned is not None:
         check_choice("aligned", aligned, ALIGNED)
-    if alignment_head is not None:
-        alignment_head = [
-            check_integer("alignment_head", number, 0)
-            for number in check_iterable("alignment_head", alignment_head)
-        ]
-        if aligned is None or len(alignment_head) != 2:
-            raise ValueError(
-                "`alignment_head` must be a layer and a head, and needs `aligned`. Received: alignment_head="
-                f"{alignment_head!r}, aligned={aligned!r}"
-            )
-    check_integer("chunk_lines", chunk_lines, 1)
-    check_spread(share, ray, workers, show_progress)
+    head = alignment_head and [*check_iterable("alignment_head", alignment_head)]
+    if head is not None and aligned is None:
+        raise ValueError(f"`alignment_head` needs `aligned`. Received: alignment_head={head}")
+    _check_spread(chunk_lines, ray, workers, show_progress)
     if unknown := sorted({*options} - {*OPTIONS}):
         raise ValueError(f"Options are {', '.join(OPTIONS)}. Received: {', '.join(unknown)}")
-    loaded, fingerprint, search = _loaded(model)
-    chosen = _search_options(search, options)
-    is_sampled = chosen["sampling"] is not None
-    check_integer("n_best", n_best, 1, MOST_SAMPLES if is_sampled else chosen["beam_size"])
-    is_unique = not is_sampled if unique is None else unique
-    job = TranslateChunk(
-        loaded, chosen, n_best, as_json, is_unique, tuple(given), aligned, alignment_head
-    )
-    # The backend, since backends differ in the last bits.
-    made_by = {"work": "translate", "backend": running_backend(), "model": fingerprint}
-    folder = BulkFolder(output_dir, sources, {**made_by, **job.settings()}, chunk_lines)
-    return run_chunks(folder, job, share, ray, workers, show_progress)
+    preset = _sent(model)
+    how: dict[str, Any] = {"n_best": n_best, "as_json": as_json, "unique": unique}
+    how |= {"beside": [*given], "aligned": aligned, "head": head}
+    settings = {**_made_by("translate", preset), **how, **preset.options, **options}
+    settings = json.loads(json.dumps(settings, default=dataclasses.asdict))
+    job = functools.partial(translating, preset, options, how)
+    work = BulkWork(output_dir, texts, settings, chunk_lines)
+    return work.run(job, ray, workers, show_progress)
 
 
 def score_corpus(
@@ -272,7 +215,6 @@ def score_corpus(
     output_dir: str | os.PathLike[str],
     *,
     chunk_lines: int = CHUNK_LINES,
-    share: tuple[int, int] = (1, 1),
     ray: bool | str = False,
     workers: int | None = None,
     show_progress: bool = True,
@@ -287,10 +229,10 @@ def score_corpus(
         sources: Text files, plain or gzip, one sentence per line; paths, or URLs that fsspec reads.
         translations: As many files with as many lines. `a.en.gz` becomes `a.en`.
         output_dir: A new folder, or the folder of the same work, which is then continued.
-        chunk_lines, share, ray, workers, show_progress: As in `translate_corpus`.
+        chunk_lines, ray, workers, show_progress: As in `translate_corpus`.
 
     Returns:
-        The results, one for each pair of files; an empty list while other shares are missing.
+        The results, one for each pair of files.
 
     Raises:
         ValueError: As `translate_corpus`, and if two files of a pair differ in their number of lines.
@@ -298,7 +240,7 @@ def score_corpus(
     Example:
 
     ```python
-    score_corpus("runs/de-en", ["crawl.de.gz"], ["crawl.en.gz"], "scores", share=(17, 400))
+    score_corpus("runs/de-en", ["crawl.de.gz"], ["crawl.en.gz"], "scores", ray=True)
     ```
     """
     check_path("model", model)
@@ -313,12 +255,10 @@ def score_corpus(
             f"Received: {len(sides[0])} and {len(sides[1])} files"
         )
     pairs = [TextFile(*pair) for pair in zip(*sides, strict=True)]
-    check_integer("chunk_lines", chunk_lines, 1)
-    check_spread(share, ray, workers, show_progress)
-    loaded, fingerprint, _ = _loaded(model)
-    made_by = {"work": "score", "backend": running_backend(), "model": fingerprint}
-    folder = BulkFolder(output_dir, pairs, made_by, chunk_lines)
-    return run_chunks(folder, ScoreChunk(loaded), share, ray, workers, show_progress, "scoring")
+    _check_spread(chunk_lines, ray, workers, show_progress)
+    preset = _sent(model)
+    work = BulkWork(output_dir, pairs, _made_by("score", preset), chunk_lines)
+    return work.run(functools.partial(scoring, preset), ray, workers, show_progress, "scoring")
 
 
 def _text_files(inputs: Sequence[Any], beside: Mapping[str, Sequence[Any]]) -> list[TextFile]:
@@ -333,37 +273,26 @@ def _text_files(inputs: Sequence[Any], beside: Mapping[str, Sequence[Any]]) -> l
     return [TextFile(*files) for files in zip(*beside.values(), inputs, strict=True)]
 
 
-def _search_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the search options: those given, else the model's, else the defaults of `Translator`."""
-    defaults = {field.name: field.default for field in dataclasses.fields(Translator)}
-    known = {**defaults, **own}
-    chosen = {name: given.get(name, known[name]) for name in OPTIONS}
-    check_search_options(chosen["beam_size"], chosen["length_penalty"])
-    check_sampling(chosen["sampling"])
-    chosen["restrictions"] = check_restrictions(chosen["restrictions"])
-    return chosen
+def _check_spread(chunk_lines: Any, ray: Any, workers: Any, show_progress: Any) -> None:
+    check_integer("chunk_lines", chunk_lines, 1)
+    check_boolean("show_progress", show_progress)
+    if not isinstance(ray, bool | str):
+        raise ValueError(f"`ray` must be True, False or an address. Received: {ray!r}")
+    if workers is not None:
+        check_integer("workers", workers, 1)
+        if not ray:
+            raise ValueError(f"`workers` needs `ray`. Received: workers={workers}")
 
 
-def _loaded(model: str | os.PathLike[str]) -> tuple[dict[str, bytes] | Preset, str, dict[str, Any]]:
-    """Return what a worker needs of a model, the fingerprint of what decides results, and search options."""
-    if not is_run(model):
-        preset = read_preset(model)
-        # Of the card the head that aligns, and what can be sent to other machines.
-        card = {name: preset.card[name] for name in ("alignment",) if name in preset.card}
-        sent = preset._replace(options={}, model_options={**preset.model_options}, card=card)
-        return sent, preset.fingerprint(), {**preset.options}
-    run = RunFolder(model)
-    settings = run.settings()
-    # The run's other settings with these names mean something else.
-    search = {name: settings[name] for name in SEARCH_SETTINGS if name in settings}
-    paths = [run.trained_model(), *tokenizer_files(run.tokenizer)]
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
-    known = [path for path in (run.config, run.report) if path.exists()]
-    return packed([*paths, *known], run.path), digest.hexdigest(), search
+def _made_by(work: str, preset: Preset) -> dict[str, Any]:
+    """Return settings that decide results; backends differ in the last bits."""
+    return {"work": work, "backend": running_backend(), "model": preset.fingerprint()}
 
 
-def tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files of a saved tokenizer."""
-    return sorted(path for path in folder.iterdir() if path.is_file())
+def _sent(model: str | os.PathLike[str]) -> Preset:
+    """Return a model with what can be sent to other machines: of its card, the head that aligns."""
+    preset = read_preset(model)
+    card = {name: preset.card[name] for name in ("alignment",) if name in preset.card}
+    return preset._replace(
+        options={**preset.options}, model_options={**preset.model_options}, card=card
+    )

@@ -248,6 +248,12 @@ class Run(Start):
                     raise
         return self.report
 
+    def prepare(self) -> None:
+        """Make the tokenizer and the token ids, which a start of the run makes first."""
+        with self.started():
+            if self.report is None:
+                _ = self._batches
+
     def check(self) -> None:
         """Refuse what cannot be trained, in all processes, before anything is written."""
         with failing_together():

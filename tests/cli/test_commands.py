@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import keras
@@ -23,9 +22,9 @@ from keras_attention.cli.main import COMMANDS, main
 from keras_attention.cli.models import preset_of
 from keras_attention.engine import select
 from keras_attention.recipes.aligning import with_details
-from keras_attention.recipes.bulk import ScoreChunk, _loaded
-from keras_attention.recipes.bulk_parts import Chunk
+from keras_attention.recipes.saving import save_model
 from keras_attention.utils import progress
+from keras_attention.utils.run_folder import RunFolder
 from tests.cli.conftest import as_lines, as_text
 from tests.helpers import contents
 from tests.interop.conftest import SOURCES, TARGETS
@@ -157,7 +156,6 @@ def test_a_corpus_in_chunks_is_as_each_file_alone(run, tmp_path, command, option
     out = tmp_path / "out"
     bulk = ["translate", run, "--input", tmp_path / "*.en", "--chunk-lines", 2, *option]
     bulk += ["--output-dir", out]
-    assert command(*bulk, "--chunk", "2/2").out == ""
     assert command(*bulk).out.splitlines() == [str(out / name) for name in texts]
     for name in texts:
         alone = command("translate", run, "--input", tmp_path / name, *option).out
@@ -210,11 +208,6 @@ def test_a_model_of_another_program_in_chunks(foreign, tmp_path, command, refuse
         list(map(float, text.split())) for text in (Path(result).read_text(), command(*words).out)
     )
     assert found == pytest.approx(alone, rel=1e-4, abs=1e-4) and len(found) == 6
-    job = ScoreChunk(_loaded(model)[0])
-    pairs = list(zip(SOURCES, TARGETS, strict=True))
-    chunk = Chunk(0, 0, 0, len(pairs))
-    scores = ForkingPickler.loads(ForkingPickler.dumps(job))()(pairs, chunk)  # as Ray sends it
-    assert list(map(float, scores.split())) == pytest.approx(found[: len(pairs)], rel=1e-4)
     weights = model / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-3] ^= 1
@@ -228,12 +221,12 @@ def test_another_model_does_not_go_on_with_a_corpus(run, tmp_path, command, refu
     (tmp_path / "a.en").write_text("A dog.")
     out, other = tmp_path / "out", tmp_path / "other"
     given = ["--input", tmp_path / "a.en", "--output-dir", out]
-    command("translate", run, *given, "--chunk", "1/9")
+    command("translate", run, *given)
     before = contents(out)
     shutil.copytree(run, other)
     model = keras.saving.load_model(run / "model.keras", compile=False)
     model.trainable_variables[0].assign(model.trainable_variables[0] * 2)
-    model.save(other / "model.keras")
+    save_model(model, RunFolder(other))
     error = refused("translate", other, *given)
     assert re.search("holds other bulk work \\(model: '.*' there, ", error)
     assert contents(out) == before
@@ -407,13 +400,11 @@ def test_an_engine_that_is_not_installed_is_refused_at_once(run, refused, monkey
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("translate RUN --chunk 1/2", "--chunk needs --output-dir"),
+        ("translate RUN --chunk-lines 2", "--chunk-lines needs --output-dir"),
         ("translate RUN --ray", "--ray needs --output-dir"),
         ("translate RUN --input a b", "Several files of --input need --output-dir"),
         ("translate RUN --n-best 3", "at most the beam size, which is 2"),
         ("translate RUN --input no.txt", "there is no file 'no.txt'"),
-        ("translate RUN --input a --output-dir new --chunk 3/2", "17/400. Received: 3/2"),
-        ("translate RUN --input a --output-dir new --workers 2", "`workers` needs `ray`"),
         ("translate RUN --input a --output-dir new --output x", "combined with --output"),
         ("translate RUN --input a --output-dir new --n-best 3", "--n-best must be at least 1"),
         ("translate RUN --engine plain --precision float32", "own dtype"),
@@ -421,7 +412,7 @@ def test_an_engine_that_is_not_installed_is_refused_at_once(run, refused, monkey
         ("score RUN --source-file a", "belong together"),
         ("score RUN --source-file a b --target-file a", "Several files of --source-file need"),
         ("score RUN --source-file no --target-file b", "'no' does not exist"),
-        ("score RUN --chunk 1/2", "--chunk needs --output-dir"),
+        ("score RUN --workers 2", "--workers needs --output-dir"),
         ("score RUN --output-dir new", "needs --source-file and --target-file"),
         ("score RUN --source-file no* --target-file b --output-dir new", "there is no file 'no*'"),
         ("score 'no run'", "There is no folder 'no run'"),

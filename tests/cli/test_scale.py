@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from keras_attention.cli.main import main
+from keras_attention.data import token_store
 from keras_attention.recipes import bulk
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.run_folder import RunFolder
+from tests.helpers import contents
 from tests.recipes.small_runs import write_files
 
 pytestmark = pytest.mark.backends("torch")
@@ -32,11 +34,7 @@ def arguments_of(line):
     return words[: words.index(program)], words[words.index(program) + 1 :]
 
 
-TRAINING = [
-    line
-    for line in COMMANDS
-    if " train " in line and not re.search(" --(plan|prepare-only) ", line)
-]
+TRAINING = [line for line in COMMANDS if " train " in line and "--prepare-only" not in line]
 
 
 @pytest.mark.parametrize("line", TRAINING)
@@ -67,7 +65,7 @@ def test_commands_that_train(line, monkeypatch, tmp_path):
 
 
 TRANSLATING = [line for line in COMMANDS if " translate " in line]
-ASKED = [{}, {"ray": "auto"}, {"share": (17, 400)}]
+ASKED = [{}, {"ray": "auto"}]
 
 
 @pytest.mark.parametrize("line, expected", list(zip(TRANSLATING, ASKED, strict=True)))
@@ -93,6 +91,30 @@ def test_commands_that_translate(line, expected, monkeypatch, tmp_path):
     assert more == {"n_best": 1, "as_json": False, **unset, **expected}
 
 
+def test_the_command_that_prepares(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path, "train", 0, 60)
+    (line,) = (line for line in COMMANDS if "--prepare-only" in line)
+    small = [
+        "--vocabulary-size",
+        "320",
+        "--preset",
+        "tiny",
+        "--steps",
+        "2",
+        "--batch-tokens",
+        "1920",
+    ]
+    main([*arguments_of(line)[1], *small])
+    made = contents("runs/de-en")
+    stores = {name.rpartition("/")[0] for name in made if name.startswith("store/")}
+    assert len(stores) == 2 and "tokenizer/tokenizer.model" in made  # training and validation
+    # A later start finds it all.
+    monkeypatch.setattr(token_store, "encoded_chunk", lambda *given: pytest.fail("encoded again"))
+    main([*arguments_of(line)[1], *small])
+    assert contents("runs/de-en") == made
+
+
 def test_every_command_is_one_of_these():
-    assert len(COMMANDS) == 12
+    assert len(COMMANDS) == 11
     assert all(re.search(" (train|translate|score) ", line) for line in COMMANDS)

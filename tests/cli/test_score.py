@@ -40,8 +40,7 @@ def test_a_corpus_is_scored_in_chunks(run, tmp_path, command, refused):
     files = ["--source-file", tmp_path / "*.en", "--target-file", tmp_path / "*.de"]
     out = tmp_path / "out"
     bulk = ["score", run, *files, "--output-dir", out, "--chunk-lines", 2]
-    assert command(*bulk, "--chunk", "1/2").out == ""
-    shown = command(*bulk, "--chunk", "2/2").out
+    shown = command(*bulk).out
     assert shown.splitlines() == [str(out / "a.de"), str(out / "b.de")]
     for name, lines in pairs.items():
         sides = tmp_path / f"{name}.en", tmp_path / f"{name}.de"

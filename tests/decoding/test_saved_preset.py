@@ -112,7 +112,7 @@ def test_what_is_known_of_the_model_is_kept(saved, tmp_path):
     translators = [
         dataclasses.replace(Translator.from_preset(folder), beam_size=2),
         keras_translator(str(folder), beam_size=2),
-        bulk._translator(bulk._loaded(folder)[0], beam_size=2),
+        bulk._translator(bulk._sent(folder), beam_size=2),
     ]
     for translator in translators:
         assert translator.beam_size == 2 and translator.longest_source == 9

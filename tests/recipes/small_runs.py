@@ -12,7 +12,9 @@ from keras_attention import Adam, Tokenizer, TokenStore, Transformer, load_corpu
 from keras_attention.data.corpora import corpus_from_files
 from keras_attention.recipes import TranslationConfig
 from keras_attention.recipes import run as recipe
+from keras_attention.recipes.saving import save_model
 from keras_attention.training.checkpoint_store import write_checkpoint
+from keras_attention.utils.run_folder import RunFolder
 
 UPDATES = (2, 4, 6)
 
@@ -88,7 +90,7 @@ def untrained_run(folder, first=0):
         record = {"kind": "epoch", "epoch": update // 2, "batch": 0, "updates": update}
         record |= {"seconds": 10.0 * update, "time": "", "callbacks": {}, "history": []}
         write_checkpoint(folder / "checkpoints" / f"update-{update:08d}", model, record)
-    model.save(folder / "model.keras")
+    save_model(model, RunFolder(folder))
     settings = {
         "steps": 6,
         "averaged_checkpoints": 2,

@@ -1,6 +1,6 @@
-"""Bulk work on Ray: nodes and the driver die, what was done is not done again, memory stays flat.
+"""Bulk work on Ray: workers, nodes and the driver die, what was done is not done again, memory stays flat.
 
-The long forms, of minutes: KERAS_ATTENTION_LONG=1 python -m pytest -s tests/recipes/test_bulk_ray.py
+The long form, of minutes: KERAS_ATTENTION_LONG=1 python -m pytest -s tests/recipes/test_bulk_ray.py
 """
 
 import gzip
@@ -15,14 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from keras_attention import load_corpus
 from keras_attention.cli.main import main
-from keras_attention.recipes import translate_corpus
-from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
-from keras_attention.recipes.bulk_work import run_chunks
+from keras_attention.recipes import bulk_work
+from keras_attention.recipes.bulk_work import BulkWork, TextFile
 from tests.helpers import contents
-from tests.recipes.bulk_jobs import Shout, noted
-from tests.recipes.small_runs import untrained_run, write_files
+from tests.recipes.bulk_jobs import Shout
+from tests.recipes.small_runs import untrained_run
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -107,64 +105,66 @@ def wait_for_chunks(driver, count):
     raise AssertionError("The driver ended early.")
 
 
-def survive(cluster, nodes, start, parts, chunk_lines, kill_at, workers, **job):
-    """A node is killed, then the driver; started again, it ends. Returns (chunks, done before, in all)."""
-    job |= {"address": cluster.address, "chunk_lines": chunk_lines}
-    out, log = job["out"], job["log"]
-    added = nodes(workers)
-    driver = start(**job)
-    wait_for_chunks(driver, kill_at[0])
-    cluster.remove_node(added[0], allow_graceful=False)
-    wait_for_chunks(driver, kill_at[1])
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-    written = {parts[int(part.parent.name)][int(part.name)] for part in out.glob("parts/*/[0-9]*")}
-    before = noted(log)
-    driver = start(**job)
-    shown, _ = driver.communicate(timeout=560)
-    assert driver.returncode == 0
-    seen = noted(log)
-    heads = [part[i] for part in parts for i in range(0, len(part), chunk_lines)]
-    assert set(seen) == {line for part in parts for line in part}
-    # What was kept is not done again: the second start does the rest, and each chunk of it once.
-    assert len(written) >= sum(kill_at)
-    assert not written & set(seen[len(before) :])
-    assert shown.count("written") == len(heads) - len(written)
-    done = sum(line in set(heads) for line in seen)
-    # Lost: what the dead node's worker had, then what those of the dead driver had: two chunks each.
-    assert len(heads) <= done <= len(heads) + 2 + 2 * workers
-    return len(heads), len(written), done
-
-
 def test_a_node_that_dies_and_then_the_driver_cost_their_chunks_alone(
     cluster, nodes, start, tmp_path
 ):
     inputs, parts = write_inputs(tmp_path, [f"line {i}" for i in range(47)])
-    out = tmp_path / "out"
-    job = {"inputs": [str(path) for path in inputs], "out": out, "log": tmp_path / "seen.log"}
-    survive(cluster, nodes, start, parts, 2, (4, 5), 2, seconds=0.15, **job)
-    found = {path.name: path.read_bytes().decode() for path in out.iterdir()}
-    del found["manifest.json"]
-    assert found == {
-        path.name.removesuffix(".gz"): "".join(f"{i} {s.upper()}\n" for i, s in enumerate(part))
+    out, shout = tmp_path / "out", Shout(tmp_path / "seen.log")
+    job = {"address": cluster.address, "chunk_lines": 2, "seconds": 0.15}
+    job |= {"inputs": inputs, "out": out, "log": shout.log}
+    first, _ = nodes(2)
+    driver = start(**job)
+    wait_for_chunks(driver, 4)
+    cluster.remove_node(first, allow_graceful=False)
+    wait_for_chunks(driver, 5)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    written = {parts[int(part.parent.name)][int(part.name)] for part in out.glob("parts/*/[0-9]*")}
+    before = shout.seen()
+    driver = start(**job)
+    shown, _ = driver.communicate(timeout=560)
+    assert driver.returncode == 0
+    seen = shout.seen()
+    heads = [part[i] for part in parts for i in range(0, len(part), 2)]
+    assert set(seen) == {line for part in parts for line in part}
+    # What was kept is not done again: the second start does the rest, and each chunk of it once.
+    assert len(written) >= 9 and not written & set(seen[len(before) :])
+    assert shown.count("written") == len(heads) - len(written)
+    # Lost: what the dead node's worker had, then what those of the dead driver had, or were given next.
+    assert len(heads) <= sum(line in {*heads} for line in seen) <= len(heads) + 1 + 2 * 2
+    assert texts(out) == in_capitals(inputs, parts)
+
+
+def in_capitals(inputs, parts):
+    return {
+        path.name.removesuffix(".gz"): "".join(
+            f"{i} {s.upper()}\n" for i, s in enumerate(part)
+        ).encode()
         for path, part in zip(inputs, parts, strict=True)
     }
 
 
-def test_what_a_worker_raises_or_dies_of_ends_the_work(cluster, nodes, tmp_path, monkeypatch):
-    from keras_attention.recipes import bulk_ray
+def test_a_killed_worker_costs_its_chunk_alone(cluster, nodes, tmp_path):
+    """With two workers where one has room: the other starts when the first has nothing more to do."""
+    nodes(1)
+    inputs, parts = write_inputs(tmp_path, [f"line {i}" for i in range(9)])
+    job = Shout(tmp_path / "seen.log", die_at="2 line 2", deaths=1)
+    work = BulkWork(tmp_path / "out", [TextFile(file) for file in inputs], {"model": "m"}, 1)
+    work.run(job, cluster.address, 2, show_progress=False)
+    assert texts(tmp_path / "out") == in_capitals(inputs, parts)
+    assert sorted(job.seen()) == sorted([*sum(parts, []), "2 line 2"])
 
-    monkeypatch.setattr(bulk_ray, "ATTEMPTS", 1)  # A worker that starts costs seconds.
+
+def test_what_a_worker_raises_or_dies_of_ends_the_work(cluster, nodes, tmp_path, monkeypatch):
+    monkeypatch.setattr(bulk_work, "MAX_TASK_RETRIES", 1)  # A worker that starts costs seconds.
     nodes(1)
     inputs, _ = write_inputs(tmp_path, ["one", "two", "three"])
-    for place, message in (
-        ("fail_at", "out of order"), ("die_at", "Workers died 2 times at lines")
-    ):  # fmt: skip
+    for place, message in (("fail_at", "out of order"), ("die_at", "dies each time")):
         job = Shout(tmp_path / f"{place}.log", **{place: "1 two"})
         files = [TextFile(file) for file in inputs]
-        folder = BulkFolder(tmp_path / place, files, {"model": "m"}, 1)
+        work = BulkWork(tmp_path / place, files, {"model": "m"}, 1)
         with pytest.raises(RuntimeError, match=message):
-            run_chunks(folder, job, ray=cluster.address, show_progress=False)
+            work.run(job, cluster.address, show_progress=False)
     assert 1 <= job.seen().count("1 two") <= 2
 
 
@@ -200,17 +200,14 @@ def page(cluster, nodes, tmp_path, monkeypatch):
 
 
 def test_the_commands_that_translate_give_the_same(page, capsys):
-    alone, on_ray, in_an_array = commands_of_the_page("translate")
+    alone, on_ray = commands_of_the_page("translate")
     main(into("first", alone))
-    main(into("second", on_ray))
     capsys.readouterr()
-    main(into("third", in_an_array))
-    assert capsys.readouterr().out == ""  # no path: other shares are missing
-    main(into("third", alone))
-    assert capsys.readouterr().out.split() == ["third/a", "third/b"]
+    main(into("second", on_ray))
+    assert capsys.readouterr().out.split() == ["second/a", "second/b"]
     first = texts("first")
     assert {name: content.count(b"\n") for name, content in first.items()} == {"a": 0, "b": 3}
-    assert texts("second") == texts("third") == first
+    assert texts("second") == first
 
 
 def test_the_command_that_scores(page, capsys):
@@ -225,34 +222,6 @@ def test_the_command_that_scores(page, capsys):
     assert on_ray_scores == pytest.approx(alone, rel=1e-5) and len(alone) == 4
 
 
-def test_the_command_that_prepares(page):
-    (on_ray,) = commands_of_the_page("train .*--prepare-only")
-    english, german = write_files(Path("."), "train", 0, 60)
-    small = ["--vocabulary-size", "320", "--preset", "tiny", "--steps", "2"]
-    one_process = [word for word in on_ray if word not in ("--ray", "auto")]
-    for folder, command in (("runs/one", one_process), ("runs/two", on_ray)):
-        main(into(folder, [*command, *small]))
-    ids = [path.name for path in Path("runs/two/store").glob("*/*.ids")]
-    assert sorted(ids) == ["source.ids", "target.ids"]
-    assert contents("runs/one/store") == contents("runs/two/store")
-
-
-@long
-def test_twenty_thousand_lines_are_translated_as_on_one_machine(cluster, nodes, start, tmp_path):
-    (tmp_path / "run").mkdir()
-    run = untrained_run(tmp_path / "run")
-    sources = list(load_corpus("demo").train.sources())
-    inputs, parts = write_inputs(tmp_path, [*sources, *sources])
-    out = tmp_path / "out"
-    job = {"inputs": [str(path) for path in inputs], "out": out, "log": tmp_path / "seen.log"}
-    chunks, before, done = survive(cluster, nodes, start, parts, 250, (15, 25), 3, run=run, **job)
-    print(f"{chunks} chunks; {before} were kept when the driver died; done {done} times in all")
-    alone = translate_corpus(run, inputs, tmp_path / "alone", chunk_lines=250, show_progress=False)
-    assert len(alone) == 4
-    for path in alone:
-        assert (out / path.name).read_bytes() == path.read_bytes()
-
-
 @long
 def test_the_memory_of_the_driver_does_not_grow_with_the_corpus(cluster, nodes, start, tmp_path):
     nodes(1)
@@ -263,8 +232,8 @@ def test_the_memory_of_the_driver_does_not_grow_with_the_corpus(cluster, nodes, 
             text.writelines(
                 f"{i} and a sentence of some length about it, {i % 7}\n" for i in range(count)
             )
-        job = {"address": cluster.address, "inputs": [str(file)], "chunk_lines": 2000, "echo": True}
-        driver = start(out=tmp_path / f"out{count}", log=tmp_path / "no.log", **job)
+        job = {"address": cluster.address, "inputs": [str(file)], "chunk_lines": 2000}
+        driver = start(out=tmp_path / f"out{count}", **job)
         shown, _ = driver.communicate(timeout=560)
         assert driver.returncode == 0 and shown.count("written") == count // 2000
         assert (tmp_path / f"out{count}" / file.name).read_bytes() == file.read_bytes()
