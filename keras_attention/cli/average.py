@@ -11,7 +11,6 @@ from keras_attention.utils.checks import check_integer, counted
 from keras_attention.utils.files import atomic_path, check_destination
 from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
-from keras_attention.utils.signed_archive import sign_archive
 
 EXAMPLE = """
 example, and how to read the file:
@@ -59,7 +58,6 @@ def main(arguments: Sequence[str], program: str) -> None:
         (checkpoints.load if moves else average_checkpoints)(model, chosen)
         with atomic_path(options.output) as partial:
             model.save(partial)
-            sign_archive(partial)
     names = ", ".join(path.name for path in chosen)
     print(f"The {'moving ' * moves}average of {names} is in {options.output}")
 

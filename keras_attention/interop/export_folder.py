@@ -51,12 +51,7 @@ def begin_export(
 
 def is_export(folder: Path) -> bool:
     """Whether a folder holds only what an export wrote, unchanged."""
-    names = (TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER)
-    beside = tuple(name for name in names if (folder / name).exists())
-    are_tokenizers = (
-        is_own_folder(folder / name, "tokenizer.json", "fingerprint") for name in beside
-    )
-    return all(are_tokenizers) and is_own_folder(folder, MANIFEST, "exported", beside=beside)
+    return is_own_folder(folder, MANIFEST, "exported")
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:

@@ -7,7 +7,6 @@ from keras_attention.spec import SpecError
 from keras_attention.spec.files import save_spec
 from keras_attention.utils.files import atomic_path, remove_folder
 from keras_attention.utils.run_folder import RunFolder
-from keras_attention.utils.signed_archive import sign_archive
 
 
 def save_model(model: Transformer, folder: RunFolder) -> None:
@@ -17,6 +16,5 @@ def save_model(model: Transformer, folder: RunFolder) -> None:
         remove_folder(folder.spec)
     with atomic_path(folder.model) as partial:
         model.save(partial)
-        sign_archive(partial)
     with contextlib.suppress(SpecError):  # A model that no spec can describe: only Keras loads it.
         save_spec(model.spec(), folder.spec)
