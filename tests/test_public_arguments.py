@@ -389,7 +389,6 @@ def right(tmp_path_factory):
                 "select_checkpoints.folder": folder,
                 "translate_corpus.inputs": [files[0]],
                 "translate_corpus.model": folder / "run",
-                "teacher": folder / "run",
                 "write_report.folder": folder,
             },
         )

@@ -1,4 +1,4 @@
-"""`keras-attention evaluate MODEL`: a report on a model, or a comparison of models or search settings."""
+"""`keras-attention evaluate MODEL`: a report on a model, or a comparison of models."""
 
 from __future__ import annotations
 
@@ -30,10 +30,6 @@ no checkpoints: it is scored as it is.
 For several models, it prints their scores and whether each differs from the first by more than chance.
 Runs need no files: then it compares the translations that they have kept of their test set, which must be
 the same.
-
-With --try-precision, it translates with the model in its own precision and in each precision that you name,
-and prints scores and times. With --try-beam-size or --try-length-penalty, it does the same for each of these
-search settings; use the files of a validation set for this.
 """
 
 # The keys of `evaluation.cost.SUSTAINED_FLOPS`, which needs Keras.
@@ -43,22 +39,13 @@ examples:
   keras-attention evaluate runs/demo --source-file test.en --reference-file test.de
   keras-attention evaluate runs/one runs/other
   keras-attention evaluate hf://Helsinki-NLP/opus-mt-en-de runs/tuned --source-file a.en --reference-file a.de
-  keras-attention evaluate runs/demo --source-file val.en --reference-file val.de --try-beam-size 8
 """
 
 
 def main(arguments: Sequence[str], program: str = "keras-attention evaluate") -> None:
     """Report on one model on sentences from two files, or compare several models."""
     options = _parser(program).parse_args(arguments)
-    tries_searches = bool(options.beam_size or options.length_penalty)
-    if tries_searches and options.precision:
-        raise ValueError(
-            "Give --try-precision, or --try-beam-size and --try-length-penalty, not both."
-        )
-    options.tries = tries_searches or bool(options.precision)
     if options.output is not None:
-        if options.tries:
-            raise ValueError("--output writes a report; the options --try-... make none.")
         check_destination(options.output)
     if (options.source_file is None) != (options.reference_file is None):
         raise ValueError("--source-file and --reference-file belong together.")
@@ -80,12 +67,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         )
     check_moses()
     start_backend()
-    if is_own and options.tries:
-        options.target_language = RunFolder(model).settings(("languages",))["languages"][1]
-    if options.tries:
-        compare = _compare_searches if tries_searches else _compare_precisions
-        compare(options, keras_translator(model), *_given_lines(options))
-    elif is_own:
+    if is_own:
         _evaluate_run(options, model)
     else:
         _compare_models(options)
@@ -111,44 +93,18 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--devices N", "how many devices trained (1)", int, default=1)
     gpus = ", ".join(GPUS)
     add("--gpu NAME", f"a GPU of the paper: {gpus} (this machine's speed)", choices=GPUS)
-    tries = parser.add_argument_group("settings to try with one model; each can be repeated")
-    add = adding(tries, action="append")
-    precisions = "float32, bfloat16, float16, int8, or plain: the plain search in float32"
-    add("--try-precision NAME", precisions, dest="precision")
-    add("--try-beam-size N", "a beam size", int, dest="beam_size")
-    penalty = "a length penalty, the paper's alpha"
-    add("--try-length-penalty X", penalty, float, dest="length_penalty")
     return parser
 
 
 def _check_numbers(options: argparse.Namespace) -> None:
     """Refuse options before the backend starts, which takes long."""
-    from keras_attention.decoding.hypotheses import check_search_options
-    from keras_attention.engine.select import PRECISIONS, check_engine
-
-    if options.ter and options.tries:
-        raise ValueError("--ter cannot be combined with the options --try-...")
     for name in ("samples", "devices"):
         check_integer(f"--{name}", getattr(options, name), least=1)
-    for value in options.beam_size or ():
-        check_search_options(value, 0.0)
-    for value in options.length_penalty or ():
-        check_search_options(1, value)
-    for precision in options.precision or ():
-        if precision not in ("plain", *PRECISIONS):
-            raise ValueError(
-                f"--try-precision must be one of {', '.join(['plain', *PRECISIONS])}. "
-                f"Received: {precision}"
-            )
-        if precision == "int8":
-            check_engine("numba", precision)
 
 
 def _check_models(options: argparse.Namespace) -> None:
     """Refuse models that cannot be compared, or options that are for one run."""
     models = options.model
-    if len(models) > 1 and options.tries:
-        raise ValueError("The options --try-... need one model. Received: several")
     if options.gpu is not None or options.devices != 1:
         received = "several" if len(models) > 1 else "a model of another program"
         raise ValueError(f"--gpu and --devices are for the cost of one run. Received: {received}")
@@ -256,39 +212,3 @@ def _show(report: Mapping[str, Any], title: str, output: Path | None) -> None:
     if output is not None:
         write_json(output, {key: value for key, value in report.items() if key != "translations"})
     print(report_text(report, title=title), end="")
-
-
-def _compare_searches(
-    options: argparse.Namespace, translator: Any, sources: list[str], references: list[str]
-) -> None:
-    from keras_attention.recipes.compare import compare_searches, searches_text
-
-    scores = compare_searches(
-        translator.model,
-        translator.tokenizer,
-        sources,
-        references,
-        options.beam_size or [translator.beam_size],
-        options.length_penalty or [translator.length_penalty],
-        language=options.target_language,
-    )
-    print(searches_text(scores, len(sources)), end="")
-
-
-def _compare_precisions(
-    options: argparse.Namespace, translator: Any, sources: list[str], references: list[str]
-) -> None:
-    from keras_attention.recipes.compare import PLAIN, compare_precisions, precisions_text
-
-    own = [] if PLAIN in options.precision else [translator.model.compute_dtype]
-    results = compare_precisions(
-        translator.model,
-        translator.tokenizer,
-        sources,
-        references,
-        list(dict.fromkeys([*own, *sorted(options.precision, key=lambda name: name != PLAIN)])),
-        language=options.target_language,
-        beam_size=translator.beam_size,
-        length_penalty=translator.length_penalty,
-    )
-    print(precisions_text(results, len(sources)), end="")

@@ -12,15 +12,12 @@ from keras_attention.utils.checks import did_you_mean
 PROGRAM = "keras-attention"
 COMMANDS = {
     "train": "train a Transformer to translate, and score it",
-    "distill": "train a small model on the translations of a large one",
     "plan": "show what a training run will read, cost and need",
     "translate": "translate lines with a trained model",
     "serve": "answer requests for translations over HTTP, and show them on a page",
     "score": "score how probable given translations are",
-    "evaluate": "score a model on your own sentences, or compare models or search settings",
+    "evaluate": "score a model on your own sentences, or compare models",
     "attention": "show the attention for a sentence, in a browser or as pictures",
-    "diagnose": "say whether wrong translations are the search's fault or the model's",
-    "heads": "show how much a model needs each of its heads",
     "draft": "make what proposes tokens, so that greedy search takes fewer passes",
     "export": "write a model for other programs: CTranslate2, Hugging Face, ONNX, TensorFlow",
     "average": "average the checkpoints of a run",

@@ -38,7 +38,6 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
         ("averaging", "Averaging", _averaging),
         ("significance", "More than chance? (paired bootstrap resampling)", _significance),
         ("old_domain", "Old domain: what was forgotten", _old_domain),
-        ("teacher", "Teacher and student", teacher_lines),
         ("training_cost", "Training cost", _cost),
         ("systems", "Signatures", _signatures),
     ):
@@ -175,13 +174,6 @@ def _significance(report: Mapping[str, Any]) -> list[str]:
 def _old_domain(report: Mapping[str, Any]) -> list[str]:
     old = report["old_domain"]
     return [f"{old['sentences']:,} sentences.", *_scores(old), *_significance(old)]
-
-
-def teacher_lines(report: Mapping[str, Any]) -> list[str]:
-    """Return the lines that compare a student with its teacher."""
-    both = report["teacher"]
-    sizes = " and ".join(f"{name} {number:,}" for name, number in both["parameters"].items())
-    return [f"Parameters: {sizes}.", *_scores(both), *_significance(both)]
 
 
 def _cost(report: Mapping[str, Any]) -> list[str]:

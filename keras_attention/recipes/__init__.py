@@ -9,7 +9,6 @@ __getattr__, __dir__, __all__ = imported_lazily(
         "bulk": ("score_corpus", "translate_corpus"),
         "catalog": ("RECIPES",),
         "config": ("TranslationConfig",),
-        "distillation": ("distill",),
         "export_check": ("check_export",),
         "from_checkpoint": ("checkpoint_translator",),
         "plan": ("Plan", "plan_training"),

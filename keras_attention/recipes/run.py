@@ -360,8 +360,7 @@ class Run(Start):
         split = "validation" if self.corpus.test is None else "test"
         text = self.sentences(split, f"{self.corpus.name}, {split} part")
         evaluation = self.evaluation(text, devices=self.resolved.replicas)
-        more = self.more_evaluation(text, evaluation["translations"])
-        evaluation |= old_domain(self) | alignment_figures(self, split) | more
+        evaluation |= old_domain(self) | alignment_figures(self, split)
         evaluation["also_trained"] = self.corpus.also_trained
         report = {
             **run_figures(self),
@@ -379,10 +378,6 @@ class Run(Start):
         write_report(evaluation, self.folder.path, self.settings, figures=report)
         show(results_text(self.folder, report, can_go_on="steps" in self.config.changeable))
         return self.folder.finished_report() or report
-
-    def more_evaluation(self, text: Sentences, translations: Sequence[str]) -> dict[str, Any]:
-        """Return further sections of the report, on the translations of the test set; none here."""
-        return {}
 
     def evaluation(
         self,

@@ -39,7 +39,6 @@ SEARCH_SETTINGS = ("beam_size", "length_penalty")
 # What checksums in the settings are of; other fingerprints are of a part of the text.
 CHECKSUMS = {
     "start_fingerprint": "pretrained model that it starts from",
-    "tokenizer_fingerprint": "teacher's tokenizer",
     "guided_alignment_sha256": "file of word alignments",
 }
 MANIFEST = "manifest.json"  # of a checkpoint
@@ -75,7 +74,6 @@ class RunFolder:
         metrics: Log of the training, `metrics.jsonl`.
         branches: Log of the branch weights of a Weighted Transformer, `branches.jsonl`.
         draft: What proposes tokens for its model, `draft.npz`.
-        distilled: Folder of the text that a teacher translated for the run, which is made before the run.
 
     Example:
 
@@ -104,7 +102,6 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.branches = self.path / "branches.jsonl"
         self.draft = self.path / "draft.npz"
-        self.distilled = self.path / "distilled"
 
     @property
     def name(self) -> str:
@@ -299,7 +296,7 @@ class RunFolder:
 
     def _foreign_files(self) -> list[Path]:
         """Return all files except the temporary ones that a run killed at its start leaves."""
-        own = (*(f"{mark}{self.config.name}" for mark in (PARTIAL, LOCK)), self.distilled.name)
+        own = {f"{mark}{self.config.name}" for mark in (PARTIAL, LOCK)}
         return [path for path in self.path.iterdir() if path.name not in own]
 
     def has_trained(self) -> bool:

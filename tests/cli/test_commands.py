@@ -260,21 +260,6 @@ def test_a_pipe_that_is_closed_early_ends_quietly(run, tmp_path):
         assert note not in done.stderr
 
 
-def test_heads_by_importance(run, tmp_path, command):
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_text("The dog sleeps.\n\nA cat sits.\n")
-    target.write_text("Der Hund schläft.\nx\nEine Katze sitzt.\n")
-    shown = command("heads", run, "--source-file", source, "--target-file", target).out
-    names, *rows = [line.split("\t") for line in shown.splitlines()]
-    assert names == ["kind", "layer", "head", "rise"]
-    assert {tuple(row[:3]) for row in rows} == {
-        (kind, "1", head) for kind in ("encoder", "decoder", "cross") for head in "12"
-    }
-    values = [float(row[3]) for row in rows]
-    assert values == sorted(values, reverse=True)
-    assert max(map(abs, values)) > 0
-
-
 def test_an_average(run, tmp_path, monkeypatch, command, refused):
     """The three checkpoints hold a model times 1.5, 1.5 ** 2 and 1.5 ** 3; the model is the last."""
     output = tmp_path / "mean.keras"
@@ -416,8 +401,6 @@ def test_an_engine_that_is_not_installed_is_refused_at_once(run, refused, monkey
         ("score RUN --output-dir new", "needs --source-file and --target-file"),
         ("score RUN --source-file no* --target-file b --output-dir new", "there is no file 'no*'"),
         ("score 'no run'", "There is no folder 'no run'"),
-        ("heads . --source-file a --target-file b", "no model that is known"),
-        ("heads RUN --source-file no --target-file b", "'no' does not exist"),
         ("attention hf://owner 'A dog.'", "must have the form hf://owner/name"),
         ("evaluate RUN --source-file no --reference-file b", "'no' does not exist"),
         ("train --preset bas", "'base'"),

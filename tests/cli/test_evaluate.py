@@ -1,12 +1,9 @@
 """The report on a run's folder, made after the fact by the command."""
 
 import dataclasses
-import gzip
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,6 @@ import pytest
 from keras_attention.cli import evaluate
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation import corpus_bleu, paired_bootstrap, report_text
-from keras_attention.recipes import compare
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json
 from tests.helpers import contents
@@ -69,35 +65,6 @@ def test_the_share_of_the_peak_is_of_the_runs_own_peak(run, tmp_path, command, m
     cost = read_json(tmp_path / "new.json")["training_cost"]
     assert cost["paper_flops"] == pytest.approx(60 * 3e9)
     assert cost["mfu"] == pytest.approx(cost["flops"] / 60 / 3e9)
-
-
-def test_settings_of_the_search_are_compared(run, command, monkeypatch, refused):
-    before = (run / "report.json").read_text()
-    asked = []
-
-    def translator(model, tokenizer, **decoding):
-        asked.append((decoding["beam_size"], decoding["length_penalty"]))
-        last = None if decoding["length_penalty"] == 1.5 else -1  # a word too few
-        sides = ((run / f"dev.{language}").read_text().splitlines() for language in ("en", "de"))
-        references = dict(zip(*sides, strict=True))
-        return lambda lines: [" ".join(references[line].split()[:last]) for line in lines]
-
-    monkeypatch.setattr(compare, "Translator", translator)
-    tried = ["--try-length-penalty", 0.5, "--try-length-penalty", 1.5]
-    printed = command("evaluate", run, *pair(run), *tried, "--try-beam-size", 3).out
-    assert asked == [(3, 0.5), (3, 1.5)]
-    rows = [line.split() for line in printed.splitlines()[1:]]
-    assert [row[:2] for row in rows] == [["3", "0.5"], ["3", "1.5"]]
-    assert float(rows[0][2]) < float(rows[1][2]) == 100.0
-    assert "best;" not in rows[0] and "best;" in rows[1]
-    for language in ("en", "de"):
-        file = run / f"dev.{language}"
-        (run / f"dev.{language}.gz").write_bytes(gzip.compress(file.read_bytes()))
-    packed = pair(run, suffix=".gz")
-    assert "100.0" in command("evaluate", run, *packed, *tried[2:]).out
-    assert asked[2:] == [(2, 1.5)]  # the run's own beam
-    assert (run / "report.json").read_text() == before
-    assert "not both" in refused("evaluate", run, *tried, "--try-precision", "float32")
 
 
 @pytest.fixture
@@ -173,7 +140,6 @@ def test_runs_that_cannot_be_compared(two_runs, refused, name, content, message)
     ("options", "message"),
     [
         (["{one}", "{one}"], "same model is given twice"),
-        (["{one}", "{other}", "--try-beam-size", "3"], "need one model"),
         (["{one}", "{other}", "--devices", "2"], "cost of one run"),
         (["{one}"], "needs --source-file and --reference-file"),
         (["{one}", "{other}", "--source-file", "{one}/dev.en"], "belong together"),
@@ -190,21 +156,8 @@ def test_bad_use_of_runs(two_runs, refused, options, message):
 def test_a_run_and_a_preset_of_the_same_languages_are_compared(run):
     words = [str(run), "demo_en_de", *map(str, pair(run))]
     options = evaluate._parser("evaluate").parse_args(words)
-    options.tries = False
     evaluate._check_models(options)
     assert options.target_language == "de"
-
-
-def test_checks_of_numbers_need_no_keras():
-    program = """
-import sys
-import keras_attention_light
-from keras_attention.cli import evaluate
-options = evaluate._parser("evaluate").parse_args(["RUN", "--try-beam-size", "3"])
-evaluate._check_numbers(options)
-assert "keras" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, run, refused):
@@ -233,8 +186,6 @@ def test_models_of_other_programs(foreign, run, tmp_path, command):
     found = {name: one["scores"]["bleu"]["score"] for name, one in systems.items()}
     assert found == pytest.approx({"shared": scores["shared"], run.name: scores["own"]})
     assert "shared: beam_size 3 length_penalty 0.6" in printed
-    printed = command("evaluate", models["separate"], *files, "--try-beam-size", 3).out
-    assert f" {scores['separate']:.2f} " in printed
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from keras_attention.cli import train
 from keras_attention.cli.main import main
 from keras_attention.data.corpora import corpus_from_files
-from keras_attention.recipes import distillation
 from keras_attention.utils.files import read_json, write_json
 from tests.recipes.small_runs import untrained_run, write_files
 
@@ -71,34 +70,13 @@ def follow(section, skipped=()):
             if named and Path(named[0]).exists():
                 train._parser(None, "train", {}, {}).parse_args(words[1:])
                 continue
-            if words[0] in ("train", "distill"):
-                words += SMALL
             if words[0] == "train":
-                words += ["--vocabulary-size", "320"]
+                words += [*SMALL, "--vocabulary-size", "320"]
             shown = io.StringIO()
             with contextlib.redirect_stdout(shown):
                 main(words)
             if output:
                 Path(output).write_text(shown.getvalue(), "utf-8")
-
-
-def test_a_student(place, monkeypatch):
-    asked = []
-    monkeypatch.setattr(distillation, "distill", distilling := distillation.distill)
-
-    def record(teacher, corpus, config, output_dir, **options):
-        asked.append((config.preset, config.model_arguments.get("num_layers"), options))
-        if len(asked) == 1:
-            return distilling(teacher, corpus, config, output_dir, **options)
-        return {}
-
-    monkeypatch.setattr(distillation, "distill", record)
-    follow("A small student")
-    assert asked[0][1] == asked[1][1] == (6, 2) and asked[1][0] == "small"
-    report = read_json(place / "STUDENT" / "report.json")
-    assert set(report["evaluation"]["teacher"]["systems"]) == {"teacher", "student"}
-    lines = (place / "STUDENT" / "distilled" / "target.txt").read_text("utf-8").splitlines()
-    assert len(lines) == 20 - len(corpus_from_files(("train.en", "train.de")).validation) - 1
 
 
 def test_back_translation(place):

@@ -40,7 +40,7 @@ ALLOWED = {
     ("--port", "0"),
 }
 # Also free: a new folder, for pictures.
-MADE = {("attention", "--output"), ("diagnose", "--output")}
+MADE = {("attention", "--output")}
 FREE = {"--name", "--output-dir", "--source-language", "--target-language", "--data-dir"}
 FREE |= {"--ban", "--source-prefix", "--license", "--text-license", "--description"}  # any text
 
@@ -104,16 +104,13 @@ def test_a_wrong_value_is_refused(
     source, target = map(str, pairs)
     right = {
         "train": ["--output-dir", "new"],
-        "distill": [str(run), "--output-dir", "new"],
         "plan": [],
         "translate": [str(run), "--input", source, "--output", "new.txt"],
         "score": [str(run), "--source-file", source, "--target-file", target],
         "evaluate": [str(run), "--source-file", source, "--reference-file", target],
         "attention": [str(run), "A dog."],
-        "heads": [str(run), "--source-file", source, "--target-file", target],
         "draft": [str(run), "--source-file", source, "--target-file", target],
         "average": [str(run), "--output", "new.keras"],
-        "diagnose": [str(run), "--source-file", source, "--reference-file", target],
         "export": [str(run), "new", "--format", "ctranslate2"],
         "preset": [str(run), "new"],
         "serve": [str(run)],
