@@ -72,12 +72,6 @@ def test_what_may_change_between_two_starts_is_what_a_run_lets_change():
     assert {name.replace("-", "_") for name in options} == set(RESUMABLE_FIELDS)
 
 
-def test_searches_are_tried_by_the_names_that_the_help_shows():
-    text = (ROOT / "docs" / "training.md").read_text("utf-8")
-    options = re.findall(r"--[\w-]*(?:beam-size|length-penalty)", text)
-    assert options and all(option.startswith("--try-") for option in options)
-
-
 def test_the_options_of_all_commands_exist(capsys):
     """In README and docs: each option is one that the command's help shows, and each script is there."""
     known, scripts = {}, set()

@@ -71,7 +71,7 @@ def follow(section, skipped=()):
                 train._parser(None, "train", {}, {}).parse_args(words[1:])
                 continue
             if words[0] == "train":
-                words += [*SMALL, "--vocabulary-size", "320"]
+                words += [*SMALL, "--vocabulary-size", "330"]
             shown = io.StringIO()
             with contextlib.redirect_stdout(shown):
                 main(words)
