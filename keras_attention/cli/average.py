@@ -56,7 +56,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         model = keras.saving.load_model(trained, compile=False)
         model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.
         (checkpoints.load if moves else average_checkpoints)(model, chosen)
-        with atomic_path(options.output) as partial:
+        with atomic_path(options.output, is_new=True) as partial:
             model.save(partial)
     names = ", ".join(path.name for path in chosen)
     print(f"The {'moving ' * moves}average of {names} is in {options.output}")

@@ -36,6 +36,8 @@ from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
+# Characters of a line; one of 10 MB would take gigabytes.
+LONGEST_LINE = 20_000
 EXAMPLE = """
 examples:
   echo "The dog sleeps." | keras-attention translate runs/demo
@@ -53,6 +55,8 @@ def main(arguments: Sequence[str], program: str) -> None:
     if options.output_dir is not None:
         _translate_corpus(options, many)
         return
+    if options.input == ["-"]:
+        options.input = None
     if options.input is not None:
         if len(options.input) > 1:
             raise ValueError(
@@ -73,7 +77,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         translator = _translator(options, program, shows)
         written: IO[Any] = sys.stdout
         if options.output is not None:
-            written = files.enter_context(atomic_file(options.output, "w"))
+            written = files.enter_context(atomic_file(options.output, "w", is_new=True))
         name = str(options.input or "the standard input")
         progress = files.enter_context(Progress(None, name, enabled=shows))
         asking, details = _reading_attention(translator, options)
@@ -82,6 +86,12 @@ def main(arguments: Sequence[str], program: str) -> None:
         beside = LinesBeside(options, files)
 
         def answer(number: int, chunk: list[str]) -> None:
+            for index, line in enumerate([] if is_split else chunk, start=number + 1):
+                if len(line) > (most := options.max_line or LONGEST_LINE):
+                    raise ValueError(
+                        f"Line {index} has {len(line):,} characters; at most {most:,} are "
+                        "translated at once. Split it (--split-sentences), or raise --max-line."
+                    )
             how = (options.n_best, options.json, options.unique, unusual)
             asked = {"mbr": options.mbr, **beside.take(number, len(chunk)), "details": details}
             lines: Iterable[str]
@@ -117,9 +127,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "that the run would average now), best (by --best-by), or a name such as update-00000400 (the "
         "finished model)",
     )
-    source = "file to translate (standard input); with --output-dir, several files or patterns"
+    source = (
+        "file to translate (standard input, or -); with --output-dir, several files or patterns"
+    )
     add("--input FILE", source, nargs="+")
     add("--output FILE", "a new file (standard output)", Path)
+    longest = "most characters of a line, for which memory grows with its square (20,000)"
+    add("--max-line N", longest, int)
     add_bulk_options(add)
     add_search_options(parser)
     add(
@@ -183,7 +197,8 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     if options.source_prefix is not None:
         prefix = None if options.source_prefix == NONE else options.source_prefix
         translator.tokenizer.source_prefix = prefix
-    name, reason = translator.engine_for(1)
+    beside = {name: getattr(options, file) is not None for name, file in BESIDE.items()}
+    name, reason = translator.engine_for(1, **beside)
     say(f"{program}: decoded by {name}. {reason}")
     if note := _note_on_tags(translator.tokenizer):
         say(f"{program}: {note}")
@@ -251,6 +266,8 @@ def _check_search(options: argparse.Namespace) -> None:
     from keras_attention.decoding.translator import Translator, check_options
 
     check_options(_search_options(options))
+    if options.max_line is not None:
+        check_integer("--max-line", options.max_line, 1)
     if options.checkpoint is None:
         settings = check_model(options.model)
     else:
@@ -311,7 +328,7 @@ def _translate_corpus(options: argparse.Namespace, many: dict[str, Any]) -> None
     """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
         raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
-    others = ("checkpoint", "source_prefix", "ensemble", "mbr", "split_sentences")
+    others = ("checkpoint", "source_prefix", "ensemble", "mbr", "split_sentences", "max_line")
     refuse_together(options, others, "--output-dir")
     inputs = expanded("--input", options.input)
     files = {argument: getattr(options, name) for argument, name in BESIDE.items()}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import html
 import html.entities
+import numbers
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from keras_attention.data.markup_places import (
     Mark,
@@ -20,6 +21,12 @@ from keras_attention.data.markup_places import (
     joined,
     number_marks,
     place_marks,
+)
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_iterable,
+    check_text,
+    check_texts,
 )
 
 # Every repetition ends at the next "<" or has a limit, so that hostile text takes no more than linear time.
@@ -46,6 +53,7 @@ def placeholders_of(text: str) -> Counter[str]:
     >>> placeholders_of("%s of {0} and {0}: 5 % so far")
     Counter({'{0}': 2, '%s': 1})
     """
+    check_text("text", text)
     return Counter(match[0] for match in MARK.finditer(text) if match["placeholder"])
 
 
@@ -75,7 +83,9 @@ class Markup:
     """
 
     def __init__(self, text: str, protects: bool = True, symbols: Collection[str] = ()):
-        self._symbols = symbols
+        check_text("text", text)
+        check_boolean("protects", protects)
+        self._symbols = check_texts("symbols", symbols)
         items = list(_items(text, protects, symbols))
         marks = [item for item in items if item.kind != "text" or item.is_entity]
         self.has_marks = bool(marks)
@@ -103,7 +113,12 @@ class Markup:
         Raises:
             ValueError: If a link has a word that is not there.
         """
-        target = Words(translation)
+        target = Words(check_text("translation", translation))
+        for link in (links := list(check_iterable("links", links))):
+            if not _is_link(link):
+                raise ValueError(
+                    f"`links` must be pairs of numbers of words, such as (0, 1). Received: {link!r}"
+                )
         links = check_links(links, self._words, target)
         if not self.has_marks:
             return translation
@@ -115,6 +130,14 @@ class Markup:
         for symbol in self._symbols:  # They are text, and no tags in the translation either.
             carried = carried.replace(html.escape(symbol, quote=False), symbol)
         return carried
+
+
+def _is_link(link: Any) -> bool:
+    return (
+        isinstance(link, Sequence)
+        and len(link) == 2
+        and all(isinstance(word, numbers.Integral) for word in link)
+    )
 
 
 class _Item(NamedTuple):

@@ -144,6 +144,11 @@ def lines_of(file: io.BufferedReader, name: PathLike) -> Iterator[str]:
                 if line.startswith(TAR_MAGIC, TAR_MAGIC_AT):
                     raise ValueError(f"'{name}' is no text but a tar archive: unpack it.")
                 line = line.removeprefix(codecs.BOM_UTF8)
+                if b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
+                    raise ValueError(
+                        f"'{name}' ends its lines by CR alone, as old Macintosh programs did, and would be "
+                        "one line. Convert it, with `tr '\\r' '\\n'`."
+                    )
             yield _decode(line, number, name).removesuffix("\n").removesuffix("\r")
 
 

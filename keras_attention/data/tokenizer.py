@@ -7,6 +7,7 @@ import itertools
 import operator
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -185,7 +186,8 @@ class Tokenizer(SavedTokenizer):
             raise ValueError("`texts` holds no text: no vocabulary can be learned from it.")
         sentences = itertools.chain(first, sentences)
         if algorithm == "wordpiece":
-            return cls(WordPieces.train(sentences, vocabulary_size, symbols), algorithm)
+            learned = cls(WordPieces.train(sentences, vocabulary_size, symbols), algorithm)
+            return _noting_size(learned, vocabulary_size)
         model = SentencePieces.train(
             sentences,
             vocabulary_size,
@@ -197,7 +199,7 @@ class Tokenizer(SavedTokenizer):
             unk_id=UNKNOWN_TOKEN_ID,
             bos_id=-1,
         )
-        return cls(model, algorithm)
+        return _noting_size(cls(model, algorithm), vocabulary_size)
 
     @classmethod
     def from_vocabulary(cls, path: str | os.PathLike[str]) -> Tokenizer:
@@ -429,3 +431,14 @@ class Tokenizer(SavedTokenizer):
                 f"Token ids must be from 0 to {size - 1}, the vocabulary of this "
                 f"tokenizer. Received: ids from {min(ids)} to {max(ids)}. Are they another tokenizer's?"
             )
+
+
+def _noting_size(tokenizer: Tokenizer, asked: int) -> Tokenizer:
+    """Warn of a vocabulary smaller than was asked for, and return the tokenizer."""
+    if tokenizer.vocabulary_size < asked:
+        warnings.warn(
+            f"The texts are too few for a vocabulary of {asked:,} ids: it has {tokenizer.vocabulary_size:,}. "
+            "Give more text, or a smaller `vocabulary_size`.",
+            stacklevel=3,
+        )
+    return tokenizer

@@ -72,7 +72,7 @@ class Batching(NamedTuple):
 
     def _most_searched(self, length: int) -> int:
         """Return the number of lines whose buffers, which grow with the square of the beam, have room."""
-        longest = length + self.max_extra_length
+        longest = max(1, length + self.max_extra_length)  # An empty line is not searched at all.
         if self.max_length is not None:
             longest = min(longest, self.max_length)
         return LARGEST_BUFFER // (self.beam_size**2 * longest)

@@ -121,6 +121,10 @@ class ModelSearch:
             self._selectors[needs] = self._select(needs)
         return self._selectors[needs]
 
+    def _needs_of(self, asked: tuple[bool, bool]) -> frozenset[str]:
+        names = ("constraint", "restrictions")  # what phrases and prefixes need
+        return self._needs | {name for name, is_asked in zip(names, asked, strict=True) if is_asked}
+
     def _select(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
         precision, engine = self._asked
         try:
@@ -177,9 +181,9 @@ class ModelSearch:
             for one in self._models:  # Those of an ensemble may have equal paths.
                 check_finite({weight.path: weight for weight in one.weights})
 
-    def choice(self, batch_size: int) -> EngineChoice:
-        """Return which engine searches a batch of this many sentences, and why."""
-        engines, reason = self._selector(self._needs)
+    def choice(self, batch_size: int, asked: tuple[bool, bool] = (False, False)) -> EngineChoice:
+        """Return which engine searches a batch of this many sentences, with phrases and prefixes, and why."""
+        engines, reason = self._selector(self._needs_of(asked))
         if engines is None:
             return EngineChoice("plain", reason)
         return engines.choice_for(batch_size * self._rules.beam_size)
@@ -208,9 +212,7 @@ class ModelSearch:
             NonFiniteModel: If a weight of the model is infinite or NaN.
         """
         asked = any(r.phrases for r in requests), any(r.prefix for r in requests)
-        names = ("constraint", "restrictions")  # what phrases and prefixes need
-        wanted = {name for name, is_asked in zip(names, asked, strict=True) if is_asked}
-        engines, _ = self._selector(self._needs | wanted)
+        engines, _ = self._selector(self._needs_of(asked))
         few_shapes = engines is None or engines.fixed_shapes
         lengths = [len(request.source) for request in requests]
         batches = (batching.of_few_shapes if few_shapes else batching.of_like_length)(lengths)

@@ -48,6 +48,8 @@ def translate_by_sentences(
     """
     import sentencex
 
+    # With further parts of a code, sentencex may take one of them for the language: "xx-no" is no Norwegian.
+    language = re.split("[-_]", language)[0].lower()
     texts_parts = [_parts(sentencex.segment(language, text)) for text in texts]
     sentences = [sentence for parts in texts_parts for sentence, _ in parts]
     found = iter(translate(sentences))

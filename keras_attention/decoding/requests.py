@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding.batching import Batching
-from keras_attention.utils.checks import counted
+from keras_attention.utils.checks import counted, has_surrogate
 from keras_attention.utils.sides import encode_side, end_of
 
 SHOWN_LETTERS = 60
@@ -86,7 +86,7 @@ def read_requests(
     ]
     begun: list[Sequence[int]] = [()] * len(texts)
     if prefixes is not None:
-        _check_each("prefixes", prefixes, texts, lambda entry: isinstance(entry, str))
+        _check_each("prefixes", prefixes, texts, _is_text)
         begun = list(encode_side(tokenizer, prefixes, "target"))
     wanted: list[list[Sequence[int]]] = [[] for _ in texts]
     if phrases is not None:
@@ -177,7 +177,11 @@ def _check_each(
             )
 
 
+def _is_text(entry: Any) -> bool:
+    return isinstance(entry, str) and not has_surrogate(entry)
+
+
 def _is_phrases(entry: Any) -> bool:
     return isinstance(entry, list | tuple) and all(
-        isinstance(phrase, str) and normalize(phrase) for phrase in entry
+        _is_text(phrase) and normalize(phrase) for phrase in entry
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_attention.data.normalization import normalize
 from keras_attention.engine.base import TokenRules
-from keras_attention.utils.checks import check_integer, check_texts
+from keras_attention.utils.checks import check_integer, check_texts, has_surrogate
 from keras_attention.utils.sides import encode_side
 
 # Behind them a word is spelled as behind any mark that is no space.
@@ -56,7 +56,7 @@ class Restrictions:
     def __post_init__(self) -> None:
         check_integer("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
         for word in check_texts("banned", self.banned):
-            if not normalize(word):
+            if not normalize(word) or has_surrogate(word):
                 raise ValueError(f"`banned` must hold words. Received: banned={self.banned!r}")
         check_integer("min_length", self.min_length, 0, 10**6)
         if self.max_length is not None:

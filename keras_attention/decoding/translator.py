@@ -373,17 +373,21 @@ class Translator(Pretrained):
         translations = [" ".join(text.splitlines()) for text in self(read_lines(source))]
         write_atomically(destination, "".join(f"{text}\n" for text in translations))
 
-    def engine_for(self, batch_size: int) -> EngineChoice:
+    def engine_for(
+        self, batch_size: int, prefixes: bool = False, phrases: bool = False
+    ) -> EngineChoice:
         """Return which engine decodes a batch of this many sentences, and why.
 
         Args:
             batch_size: Number of sentences B.
+            prefixes: Whether `translate` gets prefixes, which not every engine can. Defaults to False.
+            phrases: Whether it gets phrases. Defaults to False.
 
         Returns:
             An `EngineChoice`: the `name` of an engine, or `"plain"`, and the `reason`, with the size of a
             step.
         """
-        return self._search.choice(check_integer("batch_size", batch_size, 1))
+        return self._search.choice(check_integer("batch_size", batch_size, 1), (phrases, prefixes))
 
     @property
     def draft_report(self) -> DraftReport:

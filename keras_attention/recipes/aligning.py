@@ -14,7 +14,7 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.word_alignments import word_positions
 from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.recipes.scoring import batches_of, padded, token_log_probabilities
-from keras_attention.utils.checks import check_choice, check_has
+from keras_attention.utils.checks import check_choice, check_has, check_iterable, check_texts
 from keras_attention.utils.sides import encode_side, end_of, piece_of
 from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention_viewer.alignment import ROWS, Alignments
@@ -64,6 +64,13 @@ def with_details(
     """
     model, tokenizer = translator.model, translator.tokenizer
     check_has("model", model, "a Keras model, whose attention can be read", "attention_scores")
+    texts = check_texts("texts", texts)
+    translations = [
+        list(check_iterable("translations", each))
+        for each in check_iterable("translations", translations)
+    ]
+    for one in itertools.chain(*translations):
+        check_has("translations", one, "lists of `Translation`", "text", "token_ids", "is_finished")
     if len(texts) != len(translations):
         raise ValueError(
             f"Every text needs its translations. Received: {len(texts)} texts, {len(translations)} "

@@ -35,7 +35,7 @@ SUPPRESSED = -1e30
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TransformerSpec:
     """The structure and the weights of a Transformer (section 3 of the paper), without its code.
 
@@ -121,6 +121,14 @@ class TransformerSpec:
         tables = [stack.positions.table for stack in (self.encoder, self.decoder)]
         lengths = [table.shape[0] for table in tables if table is not None]
         return min(lengths, default=None)
+
+    def __repr__(self) -> str:
+        """Return what it is, without the weights."""
+        layers = len(self.encoder.blocks), len(self.decoder.blocks)
+        return (
+            f"TransformerSpec(vocabulary_size={self.vocabulary_size}, num_layers={layers}, "
+            f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}, dtype={self.dtype!r})"
+        )
 
     def weights(self) -> dict[str, Weight]:
         """Return all weights by path, such as `"decoder.norm.gamma"`."""

@@ -158,6 +158,15 @@ def check_text(name: str, value: Any) -> str:
     raise ValueError(f"`{name}` must be a str. Received: {name}={value!r}")
 
 
+def has_surrogate(text: str) -> bool:
+    """Whether a text holds half of a surrogate pair, which is no character.
+
+    >>> has_surrogate("\\ud800"), has_surrogate("für")
+    (True, False)
+    """
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def check_texts(name: str, values: Any) -> list[str]:
     """Raise a ValueError unless a value is a list, or another iterable, of str.
 
@@ -218,7 +227,10 @@ def check_iterable(name: str, values: Any) -> Any:
     [1, 2]
     """
     has_items = isinstance(values, Iterable) or hasattr(values, "__getitem__")
-    if has_items and getattr(values, "ndim", 1) != 0 and not isinstance(values, str | bytes):
+    is_other = isinstance(
+        values, str | bytes | Mapping | type
+    )  # `list` itself has `__getitem__`, too.
+    if has_items and getattr(values, "ndim", 1) != 0 and not is_other:
         return values
     raise ValueError(f"`{name}` must be a list or another iterable. Received: {name}={values!r}")
 

@@ -54,30 +54,37 @@ def write_atomically(path: PathLike, content: str | bytes) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
+def atomic_file(path: PathLike, mode: str = "wb", is_new: bool = False) -> Iterator[IO[Any]]:
     """Open a file to write to, which appears when the block ends, or not at all if it fails.
 
     Args:
         path: The file; an existing one is replaced.
         mode: `"wb"`, or `"w"` for UTF-8 text with `"\\n"` as line ends.
+        is_new: Whether a file that exists, or that another process writes, is left alone.
 
     Raises:
-        OccupiedPath: If something other than a file exists at the path.
+        OccupiedPath: If something other than a file exists at the path; with `is_new`, if anything does.
         OSError: If the file cannot be written. The message names it.
     """
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    with atomic_path(path) as partial, open(partial, mode, **text) as file:
+    with atomic_path(path, is_new) as partial, open(partial, mode, **text) as file:
         yield file
 
 
 @contextlib.contextmanager
-def atomic_path(path: PathLike) -> Iterator[Path]:
+def atomic_path(path: PathLike, is_new: bool = False) -> Iterator[Path]:
     """Like `atomic_file`, but return a path to write to, for code that opens the file itself."""
     path = Path(path)
     check_kind(path, folder=False)
-    with _partial(path) as partial:
+    with contextlib.ExitStack() as lock:
+        try:
+            partial = lock.enter_context(_partial(path, timeout=0 if is_new else -1))
+        except Timeout:
+            raise OccupiedPath(f"Another process writes '{path}'. Choose another path.") from None
+        _check_new(path, is_new)
         yield partial
         flush(partial)
+        _check_new(path, is_new)  # Another program may have been faster.
         os.replace(partial, path)
         flush(path.parent)
 
@@ -301,6 +308,11 @@ def _partial(path: Path, timeout: float = -1) -> Iterator[Path]:
                 "is unchanged",
             ) from inner
         raise
+
+
+def _check_new(path: Path, is_new: bool) -> None:
+    if is_new and path.exists():
+        raise OccupiedPath(f"'{path}' exists. It was left as it is. Choose another path.")
 
 
 def _check_free(path: Path) -> None:

@@ -155,7 +155,7 @@ class Progress:
         else:
             shown = TERMINAL_FORMAT if on_terminal else PIPE_FORMAT
         self._lines = None if on_terminal else _Lines(stream)
-        return _Bar(
+        bar = _Bar(
             total=self._total,
             initial=self._done,
             desc=self._action,
@@ -172,6 +172,7 @@ class Progress:
             ncols=shutil.get_terminal_size().columns if on_terminal and not has_size else None,
             nrows=24 if on_terminal and not has_size else None,
         )
+        return None if bar.disable else bar  # TQDM_DISABLE=1 makes one that knows nothing.
 
     def _tick(self) -> None:
         """Write the line again, if it is time."""

@@ -93,6 +93,7 @@ def learning_rate_figure(
         axes.plot(iterations + 1, rates, label=name)
     axes.set(xlabel="update", ylabel="learning rate", ylim=(0, None))
     axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    axes.legend(frameon=False)
+    for text in axes.legend(frameon=False).get_texts():
+        text.set_parse_math(False)  # A name such as "$" is no formula.
     canvas.write(title, "")
     return canvas.figure

@@ -185,4 +185,4 @@ def _name_ticks(axis: Any, labels: Sequence[str], name: str, **style: Any) -> No
     # A token such as "$" must not be read as a formula.
     axis.set_ticks(range(len(labels)), labels, fontsize=FONT_POINTS, parse_math=False, **style)
     axis.set_tick_params(length=0, pad=2)
-    axis.set_label_text(name, fontsize=FONT_POINTS, color="dimgray")
+    axis.set_label_text(name, fontsize=FONT_POINTS, color="dimgray", parse_math=False)

@@ -179,3 +179,20 @@ def test_symbols_stay_text_beside_tags():
     assert markup.plain == "Use <sep> now"
     carried = markup.carried("Nutze <sep> jetzt < bald", [(0, 0), (1, 1), (2, 2)])
     assert carried == "Nutze <sep> <b>jetzt</b> &lt; bald"
+
+
+@pytest.mark.parametrize("wrong", [3, None, b"a", ["a"]])
+def test_what_is_no_text_and_no_link_is_refused(wrong):
+    markup = Markup("a <b>c</b>")
+    for call in (
+        lambda: Markup(wrong),
+        lambda: Markup("a", protects=wrong),
+        lambda: Markup("a", symbols="<2de>"),
+        lambda: placeholders_of(wrong),
+        lambda: markup.carried(wrong, []),
+        lambda: markup.carried("a", [wrong]),
+        lambda: markup.carried("a", 3),
+        lambda: markup.carried("a", [(0, "1")]),
+    ):
+        with pytest.raises(ValueError, match="must be"):
+            call()

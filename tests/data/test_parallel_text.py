@@ -304,3 +304,12 @@ def test_utf_16_without_a_mark_is_no_text(tmp_path):
 def test_no_pair(pair):
     with pytest.raises(ValueError, match="Pair 2 of 'mine' must be a source and a target"):
         len(ParallelText("mine", [("a", "b"), pair]))
+
+
+def test_lines_that_end_in_cr_alone_are_refused(tmp_path):
+    path = tmp_path / "old"
+    path.write_bytes(b"one\rtwo\r")
+    with pytest.raises(ValueError, match="CR alone"):
+        list(read_lines(path))
+    path.write_bytes(b"one\r")
+    assert list(read_lines(path)) == ["one"]

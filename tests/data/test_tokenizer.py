@@ -570,3 +570,8 @@ class TestGiven:
         for model in (b"a\nb", b"\xff", b"<pad>\n</s>\n<unk>\na\na"):
             with pytest.raises(ValueError, match="not a list of pieces"):
                 Tokenizer(model, "presegmented")
+
+
+def test_a_vocabulary_smaller_than_asked_for_is_said():
+    with pytest.warns(UserWarning, match="too few for a vocabulary of 2,000 ids: it has 2"):
+        Tokenizer.train(["abc"], vocabulary_size=2000)

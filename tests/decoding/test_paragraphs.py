@@ -90,3 +90,13 @@ def test_wrong_languages(segments, language):
 def test_a_package_that_is_not_installed_is_named():
     with pytest.raises(ImportError, match="pip install sentencex"):
         check_split_sentences("en")
+
+
+@pytest.mark.parametrize("language, asked", [("xx-no", "xx"), ("pt_BR", "pt"), ("DE", "de")])
+def test_a_part_of_a_code_is_not_taken_for_the_language(segments, monkeypatch, language, asked):
+    def segment(language, text):
+        assert language == asked
+        return [text]
+
+    monkeypatch.setattr(sys.modules["sentencex"], "segment", segment)
+    assert translate_by_sentences(list, ["a b"], language) == ["a b"]

@@ -19,6 +19,7 @@ import pytest
 from keras_attention.decoding import model_search
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.constraints import ForcedPrefix, TextConstraint
+from keras_attention.decoding.restrictions import Restrictions
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.decoding.unusual_texts import UnusualText, UnusualTexts
@@ -498,3 +499,31 @@ def test_the_n_best_differ_in_their_text(engine):
     assert [one.text for one in every] == list(dict.fromkeys(one.text for one in beams[1]))
     with pytest.raises(ValueError, match="`unique` must be True or False"):
         translator.translate(texts, 2, unique=2)
+
+
+@pytest.mark.backends("torch")
+def test_an_empty_line_needs_no_extra_tokens(model):
+    none = Translator(model, LetterTokenizer(), max_extra_length=0)
+    assert none(["", "a"])[0] == ""
+    shown = repr(dataclasses.replace(none, model=model.spec()))
+    assert "num_layers" in shown and len(shown) < 2000
+
+
+@pytest.mark.backends("torch")
+def test_half_a_character_is_asked_for_nowhere(model):
+    translator = Translator(model, LetterTokenizer())
+    with pytest.raises(ValueError, match="`prefixes` must hold"):
+        translator.translate(["a"], prefixes=["\ud800"])
+    with pytest.raises(ValueError, match="`phrases` must hold"):
+        translator.translate(["a"], phrases=[["\ud800"]])
+    with pytest.raises(ValueError, match="`banned` must hold"):
+        Restrictions(banned=["\ud800"])
+
+
+@pytest.mark.backends("torch")
+def test_phrases_are_decoded_by_an_engine_that_can(model):
+    pytest.importorskip("numba", reason="an extra: numba")
+    translator = Translator(model, LetterTokenizer())
+    assert translator.engine_for(1).name == translator.engine_for(1, prefixes=True).name == "numba"
+    found = translator.engine_for(1, phrases=True)
+    assert found.name != "numba" and "fastest" not in found.reason

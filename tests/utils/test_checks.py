@@ -70,3 +70,9 @@ def test_no_path(value):
 def test_arrays_without_axes_hold_nothing(check):
     with pytest.raises(ValueError, match=r"`given` must be a list .*Received: given=array\(3\)"):
         check("given", np.array(3))
+
+
+def test_what_only_looks_like_a_list_holds_nothing():
+    for value in (list, {"a": 1}, "ab"):
+        with pytest.raises(ValueError, match="another iterable"):
+            checks.check_iterable("pairs", value)

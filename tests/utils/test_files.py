@@ -381,3 +381,13 @@ def test_two_processes_wait_for_each_other(tmp_path):
     assert child.exitcode == 0
     assert names(tmp_path) == ["a"]
     assert names(tmp_path / "a") == ["first"]
+
+
+def test_a_new_file_replaces_none_that_came_meanwhile(tmp_path):
+    path = tmp_path / "a"
+    with pytest.raises(files.OccupiedPath, match="exists"), files.atomic_file(path, is_new=True):
+        with pytest.raises(files.OccupiedPath, match="Another process writes"):
+            with files.atomic_file(path, is_new=True):
+                pass
+        path.write_text("theirs")
+    assert path.read_text() == "theirs" and [*tmp_path.iterdir()] == [path]

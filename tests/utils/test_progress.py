@@ -6,6 +6,8 @@ import io
 import os
 import re
 import struct
+import subprocess
+import sys
 import threading
 import time
 
@@ -211,3 +213,17 @@ def test_a_closed_terminal_ends_no_work(code):
     lasts = contextlib.nullcontext() if code == errno.EIO else pytest.raises(OSError)
     with lasts:
         say("epoch 3", Closed())
+
+
+def test_a_user_who_wants_no_progress_gets_none():
+    code = (
+        "import time; from keras_attention.utils import progress as p; p.SILENT_SECONDS = 0\n"
+        "p.TERMINAL_SECONDS = 0.02\n"
+        "with p.Progress(3, 'counting') as shown:\n"
+        "    shown.add(1); shown.left(3); shown.values('x'); time.sleep(0.3)"
+    )
+    environment = {**os.environ, "TQDM_DISABLE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,5 +1,7 @@
 """The plots of the recipe show the numbers that they were given."""
 
+import io
+
 import numpy as np
 import pytest
 
@@ -46,3 +48,8 @@ def test_nothing_to_draw():
         learning_rate_figure({}, steps=5)
     with pytest.raises(ValueError, match="at least one schedule, and `steps` must be at least 1"):
         learning_rate_figure({"rate": lambda i: i}, steps=0)
+
+
+def test_a_name_with_dollars_is_no_formula():
+    figure = learning_rate_figure({"$$": lambda i: 1.0, r"$\no$": lambda i: 2.0}, steps=3)
+    figure.savefig(io.BytesIO())

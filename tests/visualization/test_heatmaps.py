@@ -1,5 +1,6 @@
 """Heat maps, read back from the artists of the figure. N=3 heads, T=4 rows, S=6 columns."""
 
+import io
 import itertools
 import warnings
 
@@ -225,3 +226,8 @@ def test_letters_come_from_an_installed_font_that_has_them(monkeypatch):
     alone = attention_figure(np.full((1, 2, 3), 1 / 3), ["ein", "\u1d81", "Hund"], ["a", "dog"])
     with pytest.warns(UserWarning, match="missing from font"):
         pixels_of(alone)
+
+
+def test_a_row_label_with_dollars_is_no_formula():
+    figure = attention_figure(np.full((1, 2, 3), 0.3), ["a", "b", "c"], ["$$", "e"], row_label="$$")
+    figure.savefig(io.BytesIO())
