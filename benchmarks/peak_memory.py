@@ -2,7 +2,7 @@
 
 The programs run one after the other, each in its own process, and train two updates on the same batch. The
 peak is the kernel's high-water mark of the process, Python and libraries included. Our package runs plainly,
-with blocks recomputed, and in slices; the estimate of `training_memory` is printed next to each.
+with blocks recomputed, and in slices.
 
     python benchmarks/peak_memory.py                                # base, 25,000 + 25,000 tokens, bfloat16
     python benchmarks/peak_memory.py --dtype float32 --tokens 4000 --layers 2   # minutes less
@@ -45,10 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
         "peak GiB",
         "of it libraries",
         "an update s",
-        "our estimate GiB",
         "of HF Marian's",
     )
-    print(("{:<28}" + "{:>18}" * 5).format(*header))
+    print(("{:<28}" + "{:>18}" * 4).format(*header))
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "batches.npz"
@@ -56,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         write_batches(path, [batch], {})
         # Marian first, so that the others can be set against it.
         for variant in sorted(options.variants, key=("hf", *VARIANTS).index):
-            figures[variant] = measured(variant, options, backend, path, pairs)
+            figures[variant] = measured(variant, options, backend, path)
             print(row(variant, figures, options), flush=True)
     facts, case = run_facts(), case_of(options, backend)
     peaks = {n: f["peak_bytes"] / 2**30 for n, f in figures.items() if "peak_bytes" in f}
@@ -107,9 +106,7 @@ def sizes(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def measured(
-    variant: str, options: argparse.Namespace, backend: str, path: Path, pairs: int
-) -> dict[str, Any]:
+def measured(variant: str, options: argparse.Namespace, backend: str, path: Path) -> dict[str, Any]:
     """Bytes and seconds of a variant, or why it failed."""
     arguments = {"sizes": sizes(options), "batches": str(path), "dtype": options.dtype}
     target, environment = "peers.training.ours:KerasAttention", keras_environment(backend)
@@ -128,46 +125,24 @@ def measured(
             libraries = worker.started["resident_bytes"]
     except SubjectFailed as failure:
         return {"failure": str(failure)}
-    figures = {
+    return {
         "peak_bytes": ran["memory"]["peak_bytes"],
         "libraries_bytes": libraries,
         "seconds": ran["seconds"],
     }
-    return (
-        figures if variant == "hf" else {**figures, "estimate": estimate(variant, options, pairs)}
-    )
-
-
-def estimate(variant: str, options: argparse.Namespace, pairs: int) -> dict[str, int]:
-    """Return what the parts of an update should take, in bytes."""
-    import dataclasses
-
-    from keras_attention.evaluation.memory import training_memory
-
-    slices = options.slices if variant == "sliced" else 1
-    model = {**sizes(options), "recompute": variant == "recompute"}
-    model |= {"branch_feed_forward": "shared"} if variant == "weighted" else {}
-    length = options.length
-    parts = training_memory(model, pairs // slices, length, length, options.dtype, slices > 1)
-    return {**dataclasses.asdict(parts), "total": parts.total}
 
 
 def row(variant: str, figures: dict[str, Any], options: argparse.Namespace) -> str:
-    """Return a line of the table; for ours a second one with the parts of the estimate."""
+    """Return a line of the table."""
     names = {"hf": "HF Marian", "sliced": f"accumulation_steps={options.slices}"}
     name, found = names.get(variant, variant), figures[variant]
     if "failure" in found:
         return f"{name:<28}failed: {found['failure'].splitlines()[0]}"
     cells = [found["peak_bytes"] / 2**30, found["libraries_bytes"] / 2**30, found["seconds"][-1]]
     line = f"{name:<28}" + "".join(f"{cell:>18.2f}" for cell in cells)
-    if "estimate" not in found:
-        return line
-    parts = dict(found["estimate"])
-    line += f"{parts.pop('total') / 2**30:>18.2f}"
-    if "peak_bytes" in figures.get("hf", {}):
+    if variant != "hf" and "peak_bytes" in figures.get("hf", {}):
         line += f"{found['peak_bytes'] / figures['hf']['peak_bytes']:>18.2f}"
-    shares = ", ".join(f"{part} {size / 2**30:.2f}" for part, size in parts.items())
-    return f"{line}\n{'':<28}  estimated: {shares}"
+    return line
 
 
 if __name__ == "__main__":

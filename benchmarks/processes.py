@@ -6,7 +6,7 @@
 Each process has one thread. All train the same batches of the demo corpus, as `train_translation` does. The
 updates and the work between them are timed. Two processes need two free CPUs. The last lines say where the
 time of two goes: to half of the rows of each batch (one process alone trained on them), to the sums of the
-gradients by themselves, and to the rest. They also give what the formula of `--plan` says: half of the time
+gradients by themselves, and to the rest. They also give half of the time
 of one process, plus the sums.
 """
 
@@ -82,7 +82,7 @@ def main() -> int:
         rest = seconds[NAMES[2]] - seconds[HALF] - sums
         print(f"tokens in a batch: {work['tokens'] / work['updates']:.0f}")
         print(f"two: {seconds[HALF]:.3f} s half of the rows, {sums:.3f} s sums, {rest:.3f} s rest")
-        print(f"two by the formula of --plan: {formula:.3f} s")
+        print(f"two by half of one, and the sums: {formula:.3f} s")
     case = {"model": options.preset}
     if options.batch_tokens is not None:
         case["batch_tokens"] = options.batch_tokens

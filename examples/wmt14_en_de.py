@@ -2,7 +2,7 @@
 
 Without arguments, this trains a small model on the built-in demo corpus (synthetic), a few minutes on a CPU.
 `--corpus wmt14` is the paper's own job, for GPUs; it downloads the corpus unless `--data-dir` names a folder
-with its files. `--plan` shows what a run will read and cost, without training. `--corpus multi30k` trains on
+with its files. `--plan` shows what a run will read and need, without training. `--corpus multi30k` trains on
 real image captions, `--source-file` and `--target-file` on your own text.
 """
 

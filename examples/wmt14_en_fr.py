@@ -1,7 +1,7 @@
 """Train a Transformer on WMT14 English-French, as in section 5 of the paper, and score it.
 
 Downloads the corpus (gigabytes) unless `--data-dir` names a folder with its files. `--plan` shows what the
-run will read and cost, without training. `--preset big_en_fr` selects the model of the paper's best result.
+run will read and need, without training. `--preset big_en_fr` selects the model of the paper's best result.
 """
 
 # First: Keras then starts only when it is needed, without TensorFlow's log messages.

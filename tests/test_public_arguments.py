@@ -185,7 +185,7 @@ OWN = {
 NO_DOORS = {
     *("BeamSearchResult", "CorpusScore", "DamagedCheckpoint", "DraftReport", "ModelSizes"),
     "NonFiniteTraining",
-    *("PairedDifference", "Plan", "SpecError", "Stop", "TrainingMemory", "TrainingStopped"),
+    *("PairedDifference", "Plan", "SpecError", "Stop", "TrainingStopped"),
     *("Translation", "VerifiedPreset"),
     # Plain declarations of what a model has; `TransformerSpec.check` says what is wrong with them.
     *("AttentionSpec", "SSRUSpec", "BlockSpec", "BranchedAttentionSpec", "DenseSpec"),

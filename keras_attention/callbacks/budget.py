@@ -13,6 +13,7 @@ from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
 from keras_attention.utils.checks import check_integer, check_iterable, check_number, check_optional
 from keras_attention.utils.cooldown import cooldown_start, finishing_steps
+from keras_attention.utils.forecast import Forecast
 
 # With a clock, the schedule is told of each new share of this size: the rate is never far from its curve.
 RATE_STEP = 1 / 400
@@ -174,17 +175,16 @@ class Budget(RunCallback):
         is_better = _is_known(*self._measured) or not _is_known(*self._measured_before)
         return self._measured if is_better else self._measured_before
 
-    def seconds_left(self, updates: int) -> float | None:
-        """Seconds of training until the end, after this many updates; None until it is known."""
-        ends = []
-        if self.last_step is not None:
-            mean = self.seconds_per_update
-            if mean is None:
-                return None
-            ends.append(mean * (self.last_step - updates))
-        if self.minutes is not None:
-            ends.append(60 * self.minutes - self.seconds)
-        return max(0.0, min(ends, default=0.0))
+    def forecast(self, updates: int, planned: Forecast | None = None) -> Forecast:
+        """Return what is left of the budget after this many updates, at the speed so far."""
+        return dataclasses.replace(
+            planned or Forecast(self.steps, self.minutes),
+            steps=self.last_step,
+            seconds=self.seconds_per_update,
+            source="as this run so far",
+            updates=updates,
+            spent=self.seconds,
+        )
 
     @property
     def used(self) -> float:

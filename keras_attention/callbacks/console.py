@@ -50,7 +50,7 @@ class ConsoleProgress(RunCallback):
             total, unit, done = round(60 * (budget.minutes or 0)), "seconds", round(budget.seconds)
         self._progress = Progress(total, "training", unit, initial=done, stream=self.stream)
         self._progress.__enter__()
-        self._progress.left(budget.seconds_left(budget.updates))
+        self._progress.left(budget.forecast(budget.updates).seconds_left)
 
     def before_update(self, batch: int) -> None:
         budget = self.budget
@@ -62,7 +62,7 @@ class ConsoleProgress(RunCallback):
             announce, self.announce = self.announce, None
             announce()
         self._progress.values(self._numbers())
-        self._progress.left(budget.seconds_left(updates))
+        self._progress.left(budget.forecast(updates).seconds_left)
         self._progress.reach(done)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:

@@ -12,7 +12,7 @@ from keras_attention.utils.checks import did_you_mean
 PROGRAM = "keras-attention"
 COMMANDS = {
     "train": "train a Transformer to translate, and score it",
-    "plan": "show what a training run will read, cost and need",
+    "plan": "show what a training run will read and need",
     "translate": "translate lines with a trained model",
     "serve": "answer requests for translations over HTTP, and show them on a page",
     "score": "score how probable given translations are",

@@ -1,4 +1,4 @@
-"""`keras-attention plan`: what a training run will read, cost and need, without training."""
+"""`keras-attention plan`: what a training run will read and need, without training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from keras_attention.cli.train import run
 
-DESCRIPTION = """Show what a training run will read, cost and need, without training.
+DESCRIPTION = """Show what a training run will read and need, without training.
 
 The options are those of `keras-attention train`.
 """

@@ -275,12 +275,12 @@ def _add_run_options(group: Any) -> None:
     add("--config FILE", "read settings from a TOML file", Path)
     add("--dump-config", "print the settings as TOML and exit")
     add("--prepare-only", "make the tokenizer and the token ids, then exit")
-    add("--plan", "print what the run will read and cost, then exit")
+    add("--plan", "print what the run will read and need, then exit")
     add("--plan-json FILE", "also write the plan as JSON; implies --plan", Path)
     add = adding(group.add_mutually_exclusive_group(), dest="plan_try", action="store_const")
-    tried = "plan: train one step on the largest batch, however long it takes"
+    tried = "plan: try an update on the largest batch, however long it takes"
     add("--plan-try", tried, const=True)
-    untried = "plan: do not; by default a step is tried if it takes seconds"
+    untried = "plan: do not; by default one is tried if it takes seconds"
     add("--plan-no-try", untried, const=False)
 
 

@@ -11,7 +11,6 @@ from keras_attention.evaluation.cost import (
     transformer_flops,
 )
 from keras_attention.evaluation.head_importance import head_importance
-from keras_attention.evaluation.memory import TrainingMemory, training_memory
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
 from keras_attention.evaluation.perplexity import perplexity
 from keras_attention.evaluation.report import Sentences, System, evaluation_report, write_report
@@ -24,7 +23,6 @@ __all__ = [
     "PairedDifference",
     "Sentences",
     "System",
-    "TrainingMemory",
     "corpus_bleu",
     "corpus_chrf",
     "corpus_scores",
@@ -40,7 +38,6 @@ __all__ = [
     "tokenized_bleu",
     "training_cost",
     "training_flops",
-    "training_memory",
     "transformer_flops",
     "write_report",
 ]

@@ -4,7 +4,11 @@ import dataclasses
 import math
 from typing import Any
 
+from keras_attention.data.corpus import Corpus
 from keras_attention.recipes.config import TranslationConfig
+from keras_attention.utils.forecast import Forecast
+
+OWN_TEXT = "your own text"  # how the description of such a corpus begins
 
 # The built-in demo corpus: 10,000 synthetic pairs, a few minutes on two CPU cores. So few updates do not
 # benefit from dropout. The learning rate stays high to the end, and averaging removes the noise: half a
@@ -193,3 +197,17 @@ def recipe_for(pairs: int) -> TranslationConfig:
     ['tiny', 'small', 'medium', 'base']
     """
     return next(config for largest, config in BY_SIZE if pairs <= largest)
+
+
+def forecast_for(config: TranslationConfig, corpus: Corpus, batches: int) -> Forecast:
+    """Return what the budget of a new run comes to, with this many batches in an epoch."""
+    is_own = corpus.description.startswith(OWN_TEXT) or corpus.name not in RECIPES
+    is_tuned = config.start_from is not None
+    if config.start_from is not None:
+        recipe = fine_tuning_recipe(len(corpus.train), config.start_from)
+    else:
+        recipe = recipe_for(len(corpus.train)) if is_own else RECIPES[corpus.name]
+    assert recipe.steps is not None  # All recipes count in updates.
+    advised = max(1, round(recipe.steps * recipe.batch_tokens / config.batch_tokens))
+    early = config.patience is not None
+    return Forecast(config.steps, config.minutes, batches, advised, is_tuned, early)

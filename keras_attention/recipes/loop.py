@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,8 +25,8 @@ from keras_attention.callbacks.signals import StopOnSignal, StopTogether, Traini
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.evaluation.cost import training_flops
 from keras_attention.recipes.attention import attention_log
+from keras_attention.recipes.catalog import forecast_for
 from keras_attention.recipes.config import MEASURES
-from keras_attention.recipes.forecast import Forecast, duration
 from keras_attention.recipes.messages import spoken_measure
 from keras_attention.recipes.shares import Shares
 from keras_attention.training.agreement import (
@@ -37,6 +36,7 @@ from keras_attention.training.agreement import (
     values_of_all,
 )
 from keras_attention.training.distribution import computing_alone, is_chief
+from keras_attention.utils.forecast import Forecast, duration
 from keras_attention.utils.memory import is_memory_tuned
 from keras_attention.utils.progress import say
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -197,7 +197,7 @@ class TrainingLoop:
     def _console(self) -> ConsoleProgress:
         """Return the progress line, after a line on the budget, which comes again when the speed is known."""
         run, budget = self.run, self.budget
-        forecast = Forecast.of(run.config, run.text, len(run.batches))
+        forecast = forecast_for(run.config, run.text, len(run.batches))
         told = _tell(forecast, budget, updates_of(run.model))
 
         def announce() -> None:
@@ -289,14 +289,7 @@ def train(run: Run) -> Checkpoints:
 
 def _tell(forecast: Forecast, budget: Budget, updates: int, is_advised: bool = False) -> Forecast:
     """Say what is left of the budget, and what the recipe advises unless that was said; return both."""
-    known = dataclasses.replace(
-        forecast,
-        steps=budget.last_step,
-        seconds=budget.seconds_per_update,
-        source="as this run so far",
-        updates=updates,
-        spent=budget.seconds,
-    )
+    known = budget.forecast(updates, forecast)
     say(str(known))
     if known.advice and not is_advised:
         say(known.advice)

@@ -1,4 +1,4 @@
-"""What a run will read, compute and need, before it starts: the option `--plan`."""
+"""What a run will read and need, before it starts: its text, its batches, and an update that is tried."""
 
 from __future__ import annotations
 
@@ -12,21 +12,15 @@ from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
 from keras_attention.data.mixed_batches import MixedBatches
 from keras_attention.data.mixture import parse_mixture
-from keras_attention.evaluation.cost import ModelSizes, paper_training_cost, training_flops
-from keras_attention.evaluation.memory import TrainingMemory, training_memory
+from keras_attention.evaluation.cost import training_flops
+from keras_attention.recipes.catalog import forecast_for
 from keras_attention.recipes.config import TranslationConfig
-from keras_attention.recipes.forecast import Forecast
-from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
 from keras_attention.recipes.run import Run
-from keras_attention.recipes.start import model_arguments
-from keras_attention.spec.presets import PRESETS
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.checks import check_boolean, check_path
+from keras_attention.utils.forecast import Forecast
 from keras_attention.utils.progress import activity
-
-# Seconds for an update on the paper's eight P100 (section 5.2).
-PAPER_SECONDS = {"base": 0.4, "big": 1.0, "big_en_fr": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,16 +46,9 @@ class Plan:
         passes: Batches in a pass over each part of a mixture.
         replicas: Number of parts of a batch that are computed at the same time.
         accumulation_steps: Number of parts that are computed one after the other.
-        steps: Updates in the budget, or None if only the time is limited.
-        minutes: Minutes in the budget, or None if only the updates are limited.
-        advised: Updates that the recipe for this much text has.
-        flops: Counted FLOPs of an epoch, padding included.
-        paper_cost: Cost of this many updates as Table 2 counts it, or None if the paper did not time
-            this model.
-        largest_part: (B, S, T) of the part of a batch that takes most memory on a device.
-        part_flops: Counted FLOPs of training on that part.
-        memory: Estimated memory for that part.
-        trial: Time and memory of a trial step on that part, or None.
+        largest: (B, S, T) of the largest batch, as far as one replica computes it.
+        trial: Time and memory of an update on it, or None if none was tried.
+        forecast: What the budget comes to, at the speed of the trial.
         seconds: Time that planning took.
     """
 
@@ -82,15 +69,9 @@ class Plan:
     passes: dict[str, int]
     replicas: int
     accumulation_steps: int
-    steps: int | None
-    minutes: float | None
-    advised: int
-    flops: int
-    paper_cost: float | None
-    largest_part: tuple[int, int, int]
-    part_flops: int
-    memory: TrainingMemory
+    largest: tuple[int, int, int]
     trial: StepProbe | None
+    forecast: Forecast
     seconds: float
 
     @property
@@ -104,45 +85,17 @@ class Plan:
         source, target = self.tokens_per_update
         return source / self.replicas, target / self.replicas
 
-    @property
-    def updates_in_time(self) -> float | None:
-        """Updates that fit into the minutes at the speed of the trial; None without minutes or trial."""
-        return self.forecast.updates_in_time
-
-    @property
-    def forecast(self) -> Forecast:
-        """What the budget comes to, at the speed of the trial."""
-        seconds = None
-        if self.trial is not None:
-            update_flops = self.flops / self.batches / self.replicas
-            seconds = self.trial.seconds * update_flops / self.part_flops
-        source = "as a step that was tried"
-        return Forecast(
-            self.steps, self.minutes, self.batches, self.advised, seconds=seconds, source=source
-        )
-
-    @property
-    def epochs(self) -> float | None:
-        """Epochs that the steps make."""
-        return None if self.steps is None else self.steps / self.batches
-
-    @property
-    def total_flops(self) -> float | None:
-        """Counted FLOPs of all steps."""
-        return None if self.epochs is None else self.flops * self.epochs
-
     def as_dict(self) -> dict[str, Any]:
         """All figures, ready for JSON."""
-        derived = (
-            "tokens_per_update", "tokens_per_replica", "updates_in_time", "epochs", "total_flops",
-        )  # fmt: skip
-        figures = dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
-        figures["memory"]["total"] = self.memory.total
-        return figures
+        derived = {
+            name: getattr(self, name) for name in ("tokens_per_update", "tokens_per_replica")
+        }
+        forecast = {"updates_in_time": self.forecast.updates_in_time}
+        return dataclasses.asdict(self) | derived | forecast
 
     def __str__(self) -> str:
         lines = [*self._data_lines(), *self._mixture_lines(), *self._shape_lines()]
-        return "\n".join([*lines, *self._cost_lines()])
+        return "\n".join([*lines, *self._trial_lines()])
 
     def _data_lines(self) -> list[str]:
         source, target = self.tokens_per_update
@@ -193,35 +146,17 @@ class Plan:
             )
         return lines
 
-    def _cost_lines(self) -> list[str]:
-        lines = [str(self.forecast)]
-        if self.trial is None:
-            lines[0] += " To know it now, try a step with --plan-try."
-        if self.forecast.advice:
-            lines.append(self.forecast.advice)
-        total = "" if self.total_flops is None else f", {self.total_flops:.3g} in all"
-        lines.append(
-            f"Cost: {self.flops:.3g} FLOPs counted per epoch, {self.flops / self.batches:.3g} per "
-            f"update{total}"
-        )
-        if self.paper_cost is not None:
-            lines.append(
-                f"  as in Table 2, time on 8 P100 at 9.5 TFLOPS: {self.paper_cost:.3g} "
-                f"({PAPER_SECONDS[self.preset]} s per update, section 5.2)"
-            )
-        rows, source, target = self.largest_part
-        lines += [
-            f"Largest part on a device: {rows} x {source} source, {rows} x {target} target",
-            f"  memory: {self.memory}",
+    def _trial_lines(self) -> list[str]:
+        rows, source, target = self.largest
+        tried = "nothing was tried; --plan-try measures the time and memory of an update on it"
+        return [
+            f"Largest batch{' of a replica' * (self.replicas > 1)}: {rows} x {source} source, {rows} x "
+            f"{target} target",
+            f"  {tried if self.trial is None else f'tried: {self.trial}'}",
+            str(self.forecast),
+            *filter(None, [self.forecast.advice]),
+            f"Planned in {self.seconds:.0f} s",
         ]
-        if self.trial is None:
-            lines.append(
-                "  not tried: it would take minutes and much memory here (--plan-try tries it)"
-            )
-        else:
-            lines.append(f"  tried: {self.trial}")
-        lines.append(f"Planned in {self.seconds:.0f} s")
-        return lines
 
 
 def plan_training(
@@ -230,7 +165,7 @@ def plan_training(
     folder: Path | None = None,
     try_longest: bool | None = None,
 ) -> Plan:
-    """Find out what a run will read, compute and need, without training.
+    """Find out what a run will read and need, without training.
 
     The tokenizer and the token store are made as in a run, so the figures are those of its batches. They
     are kept for the next time.
@@ -239,8 +174,8 @@ def plan_training(
         corpus: What to train on.
         config: The settings.
         folder: The folder for tokenizer and store; by default a folder in the cache of downloads.
-        try_longest: Whether to run one training step on the largest part of a batch. By default (None),
-            a step runs if it takes only seconds.
+        try_longest: Whether to try an update on the largest batch. By default (None), one is tried if it
+            takes only seconds.
 
     Returns:
         A `Plan`.
@@ -263,27 +198,28 @@ def plan_training(
     stages = parse_mixture(config.mixture, corpus.parts)
     batches = run.batches
     statistics, shapes = batches.statistics(), batches.shape_statistics()
-    start = run.resolved.start
-    name = config.preset if start is None else "pretrained"
-    vocabulary = {"vocabulary_size": run.tokenizer.vocabulary_size}
-    arguments = {**PRESETS[name], **vocabulary} if start is None else start.spec.options()
-    sizes = ModelSizes.of({**arguments, **model_arguments(config), "recompute": config.recompute})
-    part, memory = _largest_part(sizes, shapes, run.resolved)
-    part_flops = training_flops(sizes, [part])
-    trial = None
-    if try_longest or (try_longest is None and worth_trying(part_flops, memory)):
-        with activity("trying a step on the largest batch"):
+    replicas = run.resolved.replicas
+    flops = {shape["shape"]: training_flops(run.model, [shape["shape"]]) for shape in shapes}
+    largest = max(flops, key=lambda shape: (flops[shape], shape))
+    part = (largest[0] // replicas, *largest[1:])
+    forecast, trial = forecast_for(config, corpus, len(batches)), None
+    if try_longest or (try_longest is None and worth_trying(flops[largest] // replicas)):
+        with activity("trying an update on the largest batch"):
             trial = probe_step(run.model, *part)
-    seconds = PAPER_SECONDS.get(name)
+        mean = sum(shape["batches"] * flops[shape["shape"]] for shape in shapes) / len(batches)
+        seconds = trial.seconds * mean / flops[largest]
+        forecast = dataclasses.replace(
+            forecast, seconds=seconds, source="as an update that was tried"
+        )
     return Plan(
         corpus=corpus.name,
-        preset=name,
+        preset=config.preset if run.resolved.start is None else "pretrained",
         filters=corpus.train.report() if isinstance(corpus.train, FilteredText) else None,
         pairs=statistics["pairs"],
         dropped_empty=batches.store.metadata["dropped_empty"],
         dropped_long=statistics["dropped_long"],
         vocabulary_size=run.tokenizer.vocabulary_size,
-        parameters=sizes.parameters,
+        parameters=run.model.count_params(),
         source_tokens=statistics["source_tokens"],
         target_tokens=statistics["target_tokens"],
         batches=statistics["batches"],
@@ -291,19 +227,11 @@ def plan_training(
         shapes=shapes,
         mixture=[dataclasses.asdict(stage) for stage in stages] or None,
         passes=batches.passes if isinstance(batches, MixedBatches) else {},
-        replicas=run.resolved.replicas,
+        replicas=replicas,
         accumulation_steps=config.accumulation_steps,
-        steps=config.steps,
-        minutes=config.minutes,
-        advised=Forecast.of(config, corpus, len(batches)).advised,
-        flops=sum(shape["batches"] * training_flops(sizes, [shape["shape"]]) for shape in shapes),
-        paper_cost=paper_training_cost(config.steps * seconds)
-        if config.steps and seconds
-        else None,
-        largest_part=part,
-        part_flops=part_flops,
-        memory=memory,
+        largest=part,
         trial=trial,
+        forecast=forecast,
         seconds=time.monotonic() - started,
     )
 
@@ -317,16 +245,3 @@ def _plan_folder(corpus: Corpus, config: TranslationConfig) -> Path:
     if any(tags):
         name += f"-{hashlib.sha256(repr(tags).encode()).hexdigest()[:16]}"
     return cache_folder("plans") / name
-
-
-def _largest_part(
-    sizes: ModelSizes, shapes: list[dict[str, Any]], resolved: Resolved
-) -> tuple[tuple[int, int, int], TrainingMemory]:
-    """Return the part of the largest batch that a device computes at once: (B, S, T), and its memory."""
-    config = resolved.config
-    found: dict[tuple[int, int, int], TrainingMemory] = {}
-    for shape in shapes:
-        rows, source, target = shape["shape"]
-        part = -(-rows // resolved.parts), source, target
-        found[part] = training_memory(sizes, *part, config.dtype, config.accumulation_steps > 1)
-    return max(found.items(), key=lambda item: (item[1].total, item[0]))

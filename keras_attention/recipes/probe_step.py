@@ -1,4 +1,4 @@
-"""One training step on the largest batch: if memory is too small, it fails now and not after hours."""
+"""An update on the largest batch: if memory is too small, it fails now and not after hours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.evaluation.memory import TrainingMemory
 from keras_attention.training.distribution import accelerator_peak_bytes, has_accelerator
 
 STATISTICS = Path("/proc/self/statm")  # Linux; its second number is the pages in memory
@@ -22,7 +21,7 @@ FLOPS_WITHOUT_ACCELERATOR = 5e11  # some ten seconds on two CPU cores
 
 @dataclasses.dataclass(frozen=True)
 class StepProbe:
-    """What a training step takes: seconds of the first, compilation included, and of the second; peak memory.
+    """What an update takes: seconds of the first, compilation included, and of the second; peak memory.
 
     The memory is that of the accelerator or, without one, of the process, as `device` says; None if unknown.
     """
@@ -35,20 +34,20 @@ class StepProbe:
     def __str__(self) -> str:
         memory = "unknown" if self.peak_bytes is None else f"{self.peak_bytes / 2**30:.2f} GiB"
         return (
-            f"{self.seconds:.2f} s per step ({self.first_seconds:.1f} s the first time); at most {memory} "
+            f"{self.seconds:.2f} s per update ({self.first_seconds:.1f} s the first time); at most {memory} "
             f"of the {self.device}'s memory"
         )
 
 
-def worth_trying(flops: float, memory: TrainingMemory) -> bool:
-    """Whether a step takes only seconds and surely fits: on an accelerator, or a small step."""
-    return has_accelerator() or (flops < FLOPS_WITHOUT_ACCELERATOR and memory.total < 2**30)
+def worth_trying(flops: float) -> bool:
+    """Whether an update takes only seconds: on an accelerator, or a small one."""
+    return has_accelerator() or flops < FLOPS_WITHOUT_ACCELERATOR
 
 
 def probe_step(model: keras.Model, rows: int, source_length: int, target_length: int) -> StepProbe:
-    """Train a compiled translation model for two steps on random sentences that fill a batch (B, S, T).
+    """Train a compiled translation model for two updates on random sentences that fill a batch (B, S, T).
 
-    The steps change the model, so do not pass one that you want to keep. A MemoryError says that none fits.
+    The updates change the model, so do not pass one that you want to keep. A MemoryError says that none fits.
     """
     random = np.random.default_rng(0)
     source = random.integers(3, model.vocabulary_size, (rows, source_length), "int32")
@@ -75,7 +74,7 @@ def _explain(error: Exception, shape: tuple[int, int, int]) -> None:
     text = f"{type(error).__name__} {error}"
     if any(sign in text for sign in OUT_OF_MEMORY):
         raise MemoryError(
-            f"A training step on (rows, source, target) = {shape} ran out of memory. Lower "
+            f"An update on (rows, source, target) = {shape} ran out of memory. Lower "
             "--batch-tokens, or raise --accumulation-steps or --replicas."
         ) from error
 

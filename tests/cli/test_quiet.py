@@ -21,7 +21,7 @@ NOTES = "oneDNN absl XLA cuda cuInit cpu_feature_guard WARNING TF_ENABLE I0000".
 
 @pytest.mark.backends("tensorflow")
 def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
-    """It looks for devices, compiles and trains two steps, as a run does."""
+    """It looks for devices, compiles and trains two updates, as a run does."""
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"line {i}\tZeile {i}\n" for i in range(60)))
     command = (
@@ -35,7 +35,7 @@ def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
         [sys.executable, *command.split()],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0 and "s per step" in done.stdout
+    assert done.returncode == 0 and "s per update" in done.stdout
     assert [line for line in done.stderr.splitlines() if any(note in line for note in NOTES)] == []
     assert "Tokenizer: " in done.stderr
 

@@ -13,7 +13,6 @@ from keras_attention.evaluation.cost import (
     training_flops,
     transformer_flops,
 )
-from keras_attention.evaluation.memory import training_memory
 from keras_attention.models import PRESETS, Transformer
 from keras_attention.ops.windowed_attention import windowed_attention
 
@@ -92,22 +91,6 @@ def test_parameters_and_flops_equal_sums_over_the_model(changes):
         assert training_flops(model, [(B, S, T), (2, 3, 5)]) == 3 * (B * expected + 2 * other)
 
 
-def test_memory_of_each_stack_and_of_a_cell():
-    def activations(target=T, **changes):
-        return training_memory({**SIZES, **changes}, B, S, target).activations
-
-    of = {(e, d): activations(num_layers=(e, d)) for e in (1, 2, 3) for d in (1, 2, 3)}
-    assert of[2, 2] == activations()
-    assert of[3, 1] - of[2, 1] == of[3, 3] - of[2, 3] > 0
-    assert of[1, 3] - of[1, 2] == of[3, 3] - of[3, 2] > of[3, 1] - of[2, 1]
-    # Attention keeps weights of all pairs, a cell as much for each position.
-    for cell, grows in (("attention", True), ("ssru", False)):
-        found = [activations(target, decoder_cell=cell) for target in (10, 20, 30)]
-        assert (found[2] - found[1] > found[1] - found[0]) == grows
-    other = training_memory({**SIZES, "target_vocabulary_size": 97}, B, S, T)
-    assert other.logits == 2 * 4 * B * T * 97
-
-
 def test_flops_of_many_rows_and_without_overflow():
     lengths = np.array([3, S]), np.array([T, 5])
     rows = transformer_flops(SIZES, *lengths)
@@ -152,35 +135,6 @@ def test_the_paper_figure():
     assert paper_training_cost(302_400, 8, "P100") == pytest.approx(2.2982e19, rel=1e-4)
     assert paper_training_cost(10, 3, "K80") == pytest.approx(8.4e13)
     assert paper_training_cost(10, 1, "K40") + paper_training_cost(10, 1, "M40") == 9.7e13
-
-
-def test_memory_adds_up():
-    memory = training_memory(SIZES, B, S, T)
-    parameters = ModelSizes.of(SIZES).parameters
-    assert (memory.weights, memory.gradients, memory.moments) == (
-        4 * parameters,
-        4 * parameters,
-        8 * parameters,
-    )
-    assert memory.logits == 2 * 4 * B * T * 211
-    assert memory.total == 16 * parameters + memory.activations + memory.logits
-    assert "an estimate" in str(memory)
-    twice = training_memory(SIZES, 2 * B, S, T, "mixed_bfloat16", accumulate=True)
-    assert (twice.weights, twice.gradients) == (4 * parameters, 8 * parameters)
-    assert (twice.activations, twice.logits) == (memory.activations, memory.logits)
-
-
-def test_recomputation_keeps_the_inputs_of_blocks_and_the_rest_of_one():
-    plain, deeper, recomputed, deeper_recomputed = (
-        training_memory({**SIZES, "num_layers": layers, "recompute": recompute}, B, S, T)
-        for recompute in (False, True)
-        for layers in (3, 7)
-    )
-    inputs = 4 * B * (S + T) * SIZES["hidden_dim"]
-    assert deeper_recomputed.activations - recomputed.activations == 4 * inputs
-    assert deeper.activations - plain.activations > 4 * 4 * inputs
-    assert recomputed.activations < plain.activations
-    assert (recomputed.weights, recomputed.logits) == (plain.weights, plain.logits)
 
 
 def test_peak_takes_the_best_rate(monkeypatch):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from keras_attention.evaluation.cost import training_flops
-from keras_attention.evaluation.memory import training_memory
 from keras_attention.models import Transformer
 
 pytestmark = pytest.mark.backends("jax")
@@ -46,7 +45,7 @@ def jax_parts(parameters):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_flops_and_memory_agree_with_jax(variant):
+def test_flops_agree_with_jax(variant):
     import jax
 
     options, source, target = VARIANTS[variant]
@@ -79,6 +78,3 @@ def test_flops_and_memory_agree_with_jax(variant):
     compiled = jax.jit(gradient).lower(weights).compile()
     if variant in ("plain", "window", "split"):  # XLA counts a loop's body once.
         assert compiled.cost_analysis()["flops"] == pytest.approx(counted, rel=0.06)
-    memory = training_memory(model, B, source, target)
-    temporary = compiled.memory_analysis().temp_size_in_bytes
-    assert 0.5 < temporary / (memory.activations + memory.logits) < 2

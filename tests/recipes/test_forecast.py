@@ -6,22 +6,22 @@ import pytest
 
 from keras_attention.data import load_corpus
 from keras_attention.data.corpora import corpus_from_files
-from keras_attention.recipes.catalog import recipe_for
+from keras_attention.recipes.catalog import forecast_for, recipe_for
 from keras_attention.recipes.config import TranslationConfig
-from keras_attention.recipes.forecast import Forecast
+from keras_attention.utils.forecast import Forecast
 from tests.recipes.small_runs import write_files
 
 pytestmark = pytest.mark.backends("tensorflow")
 
 NEW = Forecast(steps=900, minutes=None, batches=40, advised=1000)
-MEASURED = {"seconds": 0.8, "source": "as a step that was tried"}
+MEASURED = {"seconds": 0.8, "source": "as an update that was tried"}
 
 
 @pytest.mark.parametrize(
     "known, expected",
     [
         ({}, "Budget: 900 updates, 22.5 epochs. How long an update takes is known after the first"),
-        (MEASURED, "Budget: 900 updates, 22.5 epochs, about 12 minutes, at 0.80 s an update (as a step"),
+        (MEASURED, "Budget: 900 updates, 22.5 epochs, about 12 minutes, at 0.80 s an update (as an update"),
         # 300 s are left, which make 375 updates; a run's budget is what is left of it.
         ({**MEASURED, "updates": 525, "spent": 450.0},
          "Budget: 375 of 900 updates left, 9.4 epochs, about 5 minut"),
@@ -57,6 +57,21 @@ def test_a_fraction_of_what_the_recipe_advises_is_told(known, expected):
         assert ("about 13 minutes" in advice) == ("seconds" in known)
 
 
+@pytest.mark.parametrize(
+    "known, expected",
+    [
+        ({}, None),
+        (MEASURED, 720.0),
+        ({**MEASURED, "updates": 525, "spent": 450.0}, 300.0),
+        ({**MEASURED, "minutes": 8, "spent": 30.0}, 450.0),
+        ({"steps": None, "minutes": 8, "spent": 30.0}, 450.0),
+        ({"steps": None, "minutes": 8, "spent": 500.0}, 0.0),
+    ],
+)
+def test_the_seconds_that_are_left(known, expected):
+    assert dataclasses.replace(NEW, **known).seconds_left == pytest.approx(expected)
+
+
 def test_fine_tuning_with_a_small_budget_gains_little():
     tuned = dataclasses.replace(NEW, steps=120, is_fine_tuned=True).advice
     assert "for this much text: expect a small gain. The whole is" in tuned
@@ -69,5 +84,5 @@ def test_the_advice_is_the_recipes_for_this_text(tmp_path):
     corpus = corpus_from_files(
         write_files(tmp_path, "demo", 0, 60), name="demo"
     )  # a name of a corpus
-    assert Forecast.of(config, corpus, 7).advised == recipe.steps * recipe.batch_tokens / 512
-    assert Forecast.of(config, load_corpus("demo"), 7).advised == 1350 * 1536 / 512
+    assert forecast_for(config, corpus, 7).advised == recipe.steps * recipe.batch_tokens / 512
+    assert forecast_for(config, load_corpus("demo"), 7).advised == 1350 * 1536 / 512

@@ -1,14 +1,9 @@
-"""What a budget comes to: one forecast for a plan, the start of a run, and a run that is continued."""
+"""What a budget comes to: one forecast for a plan, the start of a run, its progress, and a continued run."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from keras_attention.data.corpus import Corpus
-from keras_attention.recipes.catalog import RECIPES, fine_tuning_recipe, recipe_for
-from keras_attention.recipes.config import TranslationConfig
-
-OWN_TEXT = "your own text"  # how the description of such a corpus begins
 # A budget below this share of the recipe's is told to be one.
 SMALL_SHARE = 0.5
 
@@ -19,8 +14,8 @@ class Forecast:
 
     Attributes:
         steps, minutes: The budget.
-        batches: Updates in an epoch.
-        advised: Updates that the recipe for this text has.
+        batches: Updates in an epoch; None if nobody asks for epochs.
+        advised: Updates that the recipe for this text has; None if nobody asks for advice.
         is_fine_tuned: Whether it starts from a pretrained model.
         early: Whether the run may end early, because the validation perplexity stops improving.
         seconds: Time of an update, as it was measured; None if unknown.
@@ -38,8 +33,8 @@ class Forecast:
 
     steps: int | None
     minutes: float | None
-    batches: int
-    advised: int
+    batches: int | None = None
+    advised: int | None = None
     is_fine_tuned: bool = False
     early: bool = False
     seconds: float | None = None
@@ -47,19 +42,17 @@ class Forecast:
     updates: int = 0
     spent: float = 0.0
 
-    @classmethod
-    def of(cls, config: TranslationConfig, corpus: Corpus, batches: int) -> Forecast:
-        """Return the forecast for a new run with this many batches in an epoch."""
-        is_own = corpus.description.startswith(OWN_TEXT) or corpus.name not in RECIPES
-        if config.start_from is not None:
-            recipe = fine_tuning_recipe(len(corpus.train), config.start_from)
-        else:
-            recipe = recipe_for(len(corpus.train)) if is_own else RECIPES[corpus.name]
-        assert recipe.steps is not None  # All recipes count in updates.
-        advised = round(recipe.steps * recipe.batch_tokens / config.batch_tokens)
-        early = config.patience is not None
-        is_tuned = config.start_from is not None
-        return cls(config.steps, config.minutes, batches, max(1, advised), is_tuned, early)
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds of training until the budget ends; None if they depend on an unknown speed."""
+        ends = []
+        if self.steps is not None:
+            if self.seconds is None:
+                return None
+            ends.append(self.seconds * (self.steps - self.updates))
+        if self.minutes is not None:
+            ends.append(60 * self.minutes - self.spent)
+        return max(0.0, min(ends, default=0.0))
 
     @property
     def updates_in_time(self) -> float | None:
@@ -95,7 +88,10 @@ class Forecast:
         left = max(0, steps - self.updates)
         count = f"{left:,} of {steps:,} updates left" if self.updates else f"{steps:,} updates"
         time = "" if self.seconds is None else f", about {duration(left * self.seconds)}"
-        return f"{count}, {left / self.batches:,.1f} epochs{time}"
+        return f"{count}{self._epochs(left)}{time}"
+
+    def _epochs(self, updates: float) -> str:
+        return "" if self.batches is None else f", {updates / self.batches:,.1f} epochs"
 
     def _of_time(self, minutes: float) -> str:
         left = max(0.0, 60 * minutes - self.spent)
@@ -105,13 +101,15 @@ class Forecast:
         updates = self.updates_in_time
         if updates is None:
             return time
-        return f"{time}, about {rounded(updates):,} updates, {updates / self.batches:,.1f} epochs"
+        return f"{time}, about {rounded(updates):,} updates{self._epochs(updates)}"
 
     @property
     def advice(self) -> str:
         """A line if the budget is a fraction of what the recipe advises; else an empty text."""
         expected = self.expected
-        if expected is None or expected >= SMALL_SHARE * self.advised:
+        if self.batches is None or self.advised is None or expected is None:
+            return ""
+        if expected >= SMALL_SHARE * self.advised:
             return ""
         time = "" if self.seconds is None else f", about {duration(self.advised * self.seconds)}"
         expected_gain = "a small gain" if self.is_fine_tuned else "poor translations"
