@@ -330,7 +330,7 @@ def test_plan_prints_and_trains_nothing(monkeypatch, tmp_path, capsys, command, 
     }
     written = (tmp_path / "plan.json").read_bytes()
     assert json.loads(written) == json.loads(json.dumps(figures))
-    assert figures["pairs"] == 54 and figures["steps"] == 45
+    assert figures["pairs"] == 54 and figures["forecast"]["steps"] == 45
     assert "Pairs: 54 an epoch" in shown.out and "Tokenizer: byte-pair encoding" in shown.err
     # It is there, and may be dear.
     assert "exists" in refused("train", *own, *output)
