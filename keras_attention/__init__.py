@@ -49,8 +49,6 @@ _PUBLIC_NAMES = {
         "write_corpus",
     ),
     "decoding": (
-        "DraftHeads",
-        "LexicalDraft",
         "Restrictions",
         "Sampling",
         "Translation",

@@ -297,7 +297,6 @@ MORE_PARAMETERS = {
     "engine/numba/attention.py": {"attend", "scores", "weighted_sum"},
     "engine/numba/choice.py": {"choose"},
     "engine/numba/layers.py": {"attend_row", "attention_inputs", "attention_output"},
-    "engine/numba/drafts.py": {"verify"},
     "engine/numba/search.py": {"attend_to_history", "attend_to_source", "search", "step"},
     "engine/numba/tiles.py": {"_epilogue", "multiply", "tile"},
     "ops/backends/torch.py": {"forward"},  # of an autograd function

@@ -16,8 +16,6 @@ import pytest
 
 import keras_attention
 from keras_attention import (
-    DraftHeads,
-    LexicalDraft,
     TokenBatches,
     Tokenizer,
     TokenStore,
@@ -183,7 +181,7 @@ OWN = {
 
 # Results that callables return, and errors that they raise: no doors.
 NO_DOORS = {
-    *("BeamSearchResult", "CorpusScore", "DamagedCheckpoint", "DraftReport", "ModelSizes"),
+    *("BeamSearchResult", "CorpusScore", "DamagedCheckpoint", "ModelSizes"),
     "NonFiniteTraining",
     *("PairedDifference", "Plan", "SpecError", "Stop", "TrainingStopped"),
     *("Translation", "VerifiedPreset"),
@@ -291,8 +289,6 @@ def right(tmp_path_factory):
     model.build()
     store = TokenStore.build(folder / "store", corpus.train, tokenizer, verbose=False)
     batches = TokenBatches(store, 64, max_shapes=2)
-    draft = LexicalDraft.train(tokenizer, [("a dog", "a house")])
-    heads = DraftHeads.train(model, tokenizer, [("a dog", "a house")], epochs=1)
     (folder / "empty").mkdir()
     checkpoints = Checkpoints(folder / "empty")
     ids = np.array([[5, 1]])
@@ -358,11 +354,6 @@ def right(tmp_path_factory):
                 "positions": np.arange(3),
                 "BranchedAttention.intermediate_dim": 8,
                 "Budget.steps": 3,
-                "DraftHeads.weights": heads._weights,
-                "LexicalDraft.frequencies": draft._frequencies,
-                "LexicalDraft.lexicon": draft._lexicon,
-                "LexicalDraft.ngrams": draft._ngrams,
-                "LexicalDraft.start_token_id": draft._start,
                 "TokenStore.folder": store.folder,
                 "Tokenizer.model": tokenizer._model,
                 "TranslationConfig.steps": 3,

@@ -18,7 +18,6 @@ COMMANDS = {
     "score": "score how probable given translations are",
     "evaluate": "score a model on your own sentences, or compare models",
     "attention": "show the attention for a sentence, in a browser or as pictures",
-    "draft": "make what proposes tokens, so that greedy search takes fewer passes",
     "export": "write a model for other programs: CTranslate2, Hugging Face, ONNX, TensorFlow",
     "average": "average the checkpoints of a run",
     "preset": "save a model as a preset with a card, or check one",

@@ -69,12 +69,12 @@ def typed_text(argument: str) -> str:
 
 
 def chunks_as_they_come(
-    stream: IO[bytes], name: str, work: Callable[[int, list[str]], Any], most: int | None = None
+    stream: IO[bytes], name: str, work: Callable[[int, list[str]], Any]
 ) -> None:
     """Read lines, and pass on as many at a time as are there, so that whoever waits for an answer gets it.
 
-    `work` is called with the number of lines before, and the lines: `CHUNK_LINES` at most, or so many as are
-    said. The stream is open at its start; its name is for error messages.
+    `work` is called with the number of lines before, and the lines, `CHUNK_LINES` at most. The stream is open
+    at its start; its name is for error messages.
     """
     chunk: list[str] = []
     done = 0
@@ -89,7 +89,7 @@ def chunks_as_they_come(
     source: Any = io.BufferedReader(_Arriving(stream, pass_on), READ_BYTES)
     for line in lines_of(source, name):
         chunk.append(line)
-        if len(chunk) == (most or CHUNK_LINES):
+        if len(chunk) == CHUNK_LINES:
             pass_on()
     pass_on()
 

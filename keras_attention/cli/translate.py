@@ -14,7 +14,6 @@ from typing import IO, Any
 from keras_attention.cli.bulk_options import add_bulk_options, expanded, spread
 from keras_attention.cli.choice_options import (
     BESIDE,
-    RESTRICTIONS,
     LinesBeside,
     add_choice_options,
     refuse_together,
@@ -104,13 +103,10 @@ def main(arguments: Sequence[str], program: str) -> None:
             written.flush()
             progress.values(f"{number + len(chunk):,} lines")
 
-        # Drafts are for sentences that come alone.
-        chunks_as_they_come(lines, name, answer, most=1 if options.draft else None)
+        chunks_as_they_come(lines, name, answer)
         beside.check_end()
         if message := unusual.message():
             say(f"{program}: {message}")
-        if options.draft:
-            say(f"{program}: {translator.draft_report}")
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -136,11 +132,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--max-line N", longest, int)
     add_bulk_options(add)
     add_search_options(parser)
-    add(
-        "--draft",
-        "with --beam-size 1, propose tokens by the draft that `keras-attention draft` saved with the "
-        "run: fewer passes give the same translations; lines are then translated one at a time",
-    )
     add(
         "--n-best N",
         "number of translations per line, written as by Moses: LINE ||| TEXT ||| SCORE (1: only "
@@ -178,10 +169,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 def _translator(options: argparse.Namespace, program: str, shows_progress: bool) -> Any:
     given = {**_search_options(options), "show_progress": shows_progress}
-    if options.draft:
-        from keras_attention.decoding.drafts import load_draft
-
-        given["draft"] = load_draft(RunFolder(options.model).draft)
     if options.checkpoint is not None:
         start_backend()
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
@@ -288,8 +275,6 @@ def _check_search(options: argparse.Namespace) -> None:
     if options.markup:
         refuse_together(options, ("alignment", "mbr"), "--markup")
     beam_size = options.beam_size or settings.get("beam_size", Translator.beam_size)
-    if options.draft:
-        _check_draft(options, beam_size)
     if options.mbr is not None and options.n_best > 1:
         raise ValueError("--mbr writes one translation: it cannot be combined with --n-best.")
     for name, number, most in (
@@ -304,20 +289,6 @@ def _check_search(options: argparse.Namespace) -> None:
                 f"raise --beam-size. Received: {number}"
             )
     choose_backend(options)
-
-
-def _check_draft(options: argparse.Namespace, beam_size: int) -> None:
-    """Refuse what a draft does not go with, and a run without one."""
-    others = ("sample", "ensemble", *RESTRICTIONS.values(), "output_dir")
-    refuse_together(options, others, "--draft")
-    if beam_size != 1:
-        raise ValueError(
-            f"--draft needs --beam-size 1, with which its proposals are compared. Received: {beam_size}"
-        )
-    if not RunFolder(options.model).draft.is_file():
-        raise ValueError(
-            f"--draft: there is none in '{options.model}'. `keras-attention draft` makes one for a run."
-        )
 
 
 def _search_options(options: argparse.Namespace) -> dict[str, Any]:

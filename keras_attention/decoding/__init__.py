@@ -6,9 +6,6 @@ from keras_attention.utils.lazily import imported_lazily
 _PLACES = {
     "plain_search": ("beam_search",),
     "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint"),
-    "draft_heads": ("DraftHeads",),
-    "drafts": ("LexicalDraft",),
-    "drafted_search": ("DraftReport",),
     "hypotheses": ("BeamSearchResult",),
     "restrictions": ("Restrictions",),
     "sampling": ("Sampling",),

@@ -120,7 +120,7 @@ class EnsembleEngine(SteppingEngine):
         for engine in self._engines:
             engine.read_weights()
 
-    def needs_compiling(self, batch_size: int, length: int, verifies: bool = False) -> bool:
+    def needs_compiling(self, batch_size: int, length: int) -> bool:
         return any(engine.needs_compiling(batch_size, length) for engine in self._engines)
 
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> EnsembleState:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_attention.decoding.batching import Batching
-from keras_attention.decoding.drafted_search import Drafting, drafted_search
 from keras_attention.decoding.ensemble import Ensemble, EnsembleSelector
 from keras_attention.decoding.hypotheses import (
     BeamSearchResult,
@@ -57,7 +56,6 @@ class ModelSearch:
         beam_size, length_penalty, max_extra_length, precision, engine, constraint: As of `Translator`.
         sampling: How translations are drawn, for a beam of 1; None to search the likeliest.
         rules: Which tokens may follow in all translations; None for all.
-        drafting: How tokens are proposed, for a beam of 1; None for not at all.
 
     Raises:
         ValueError: If the precision or the engine is unknown, or cannot decode this model.
@@ -75,7 +73,6 @@ class ModelSearch:
         constraint: TextConstraint | None = None,
         sampling: Sampling | None = None,
         rules: TokenRules | None = None,
-        drafting: Drafting | None = None,
     ):
         check_engine(engine, precision)
         if not isinstance(model, TransformerSpec):
@@ -94,10 +91,8 @@ class ModelSearch:
         )
         self._constraint = constraint
         self._token_rules = rules
-        self._drafting = drafting
         self._asked = (precision, engine)
-        needs: dict[str, Any] = {"constraint": constraint, "sampling": sampling}
-        needs |= {"restrictions": rules, "draft": drafting}
+        needs = {"constraint": constraint, "sampling": sampling, "restrictions": rules}
         wanted = {name for name, value in needs.items() if value is not None}
         self._needs = frozenset(wanted | ({"ensemble"} if self._rules.are_scores else set()))
         # Of what a search must be able to do; more than one if a call asks for more than others.
@@ -106,13 +101,7 @@ class ModelSearch:
         self._constraints: dict[tuple[bool, bool], SearchConstraint | None] = {}
         self._programs: dict[tuple[bool, bool], ChoicePrograms] = {}
         self._plain: dict[tuple[bool, bool], CompiledSearch] = {}
-        engines, reason = self._selector(self._needs)
-        if drafting is not None and not isinstance(engines, EngineSelector):
-            raise ValueError(
-                "`draft` needs an engine that verifies drafts; ensembles, ONNX models and the plain search "
-                f"do not. Leave `draft` out. {reason}".strip()
-            )
-        if engines is None:
+        if self._selector(self._needs)[0] is None:
             self._plain_search((False, False))
 
     def _selector(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
@@ -269,13 +258,8 @@ class ModelSearch:
         progress: Progress,
     ) -> BeamSearchResult:
         rules, (rows, length) = self._rules, batch.token_ids.shape
-        is_drafted = self._drafting is not None and rows == 1 and not any(asked)
-        needs_compiling = engine.needs_compiling(rows, length, is_drafted)
+        needs_compiling = engine.needs_compiling(rows, length)
         with _noted(progress, needs_compiling, batch) as made:
-            if is_drafted:
-                return self._drafted(engine, batch)
-            if self._drafting is not None:
-                self._drafting.report.add(undrafted=len(batch.requests))
             if isinstance(engine, SearchingEngine):
                 options = search_options(stop, rules.beam_size, rules.length_penalty, batch.longest)
                 options = options._replace(
@@ -293,14 +277,6 @@ class ModelSearch:
                 self._chosen(batch, asked),
                 made,
             )
-
-    def _drafted(self, engine: Any, batch: RequestBatch) -> BeamSearchResult:
-        """Search one sentence with drafts."""
-        assert self._drafting is not None  # It was asked for.
-        verifier = engine.verifier(batch.token_ids, batch.longest)
-        source, limit = list(map(int, batch.requests[0].source)), int(batch.limits[0])
-        options = (self._drafting, engine.precision, engine.spec.target_vocabulary_size)
-        return drafted_search(verifier, source, limit, self._rules, *options)
 
     def _chosen(self, batch: RequestBatch, asked: tuple[bool, bool]) -> ChosenSteps | None:
         """Return what chooses tokens between an engine's steps; None if the engine does."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.batching import Batching
-from keras_attention.decoding.drafted_search import MOST_PROPOSALS, Draft, Drafting, DraftReport
 from keras_attention.decoding.ensemble import Ensemble
 from keras_attention.decoding.hypotheses import LARGEST_BEAM, check_search_options
 from keras_attention.decoding.mbr import most_useful
@@ -113,11 +112,6 @@ class Translator(Pretrained):
             of each sentence, and `beam_size` plays no part. Defaults to none.
         restrictions: `Restrictions` on the translations, or a dict of their attributes: banned words, no
             n-gram twice, least and greatest length. Defaults to none.
-        draft: Proposes the next tokens of a translation, such as a `LexicalDraft`, for `beam_size=1`: one
-            pass of the decoder verifies them all, so fewer passes make the same translation, in float32. It
-            is used where a batch is one sentence; several sentences share a pass anyway, and are searched
-            without. `draft_report` counts. Defaults to none.
-        lookahead: How many tokens are drafted for a pass, at most 16. Defaults to 3.
         split_sentences: Language code of the texts, such as `"en"`: a call then splits each text into
             sentences (by `sentencex`), translates these, and joins them. `translate`, whose scores and lists
             are of one sentence, is refused. Defaults to none.
@@ -163,8 +157,6 @@ class Translator(Pretrained):
     constraint: TextConstraint | None = None
     sampling: Sampling | None = None
     restrictions: Restrictions | None = None
-    draft: Draft | None = None
-    lookahead: int = 3
     split_sentences: str | None = None
     longest_source: int | None = dataclasses.field(default=None, repr=False)
     model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
@@ -176,7 +168,6 @@ class Translator(Pretrained):
         check_sampling(self.sampling)
         object.__setattr__(self, "restrictions", check_restrictions(self.restrictions))
         check_split_sentences(self.split_sentences)
-        self._check_draft()
         if self.longest_source is not None:
             check_integer("longest_source", self.longest_source, 1)
         for name in ("model_options", "card"):
@@ -204,7 +195,7 @@ class Translator(Pretrained):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was compiled stays behind: a copy in another process compiles for itself.
-        compiled = ("_search", "_of_sentences", "_drafting")
+        compiled = ("_search", "_of_sentences")
         return {name: value for name, value in self.__dict__.items() if name not in compiled}
 
     @overload
@@ -389,31 +380,6 @@ class Translator(Pretrained):
         """
         return self._search.choice(check_integer("batch_size", batch_size, 1), (phrases, prefixes))
 
-    @property
-    def draft_report(self) -> DraftReport:
-        """What the drafts came to so far; all zeros without `draft`."""
-        drafting = (self if self.split_sentences is None else self._of_sentences)._drafting
-        return DraftReport() if drafting is None else drafting.report
-
-    @functools.cached_property
-    def _drafting(self) -> Drafting | None:
-        return None if self.draft is None else Drafting(self.draft, self.lookahead)
-
-    def _check_draft(self) -> None:
-        """Raise a ValueError if something is asked for that no draft can speed up."""
-        check_integer("lookahead", self.lookahead, 1, MOST_PROPOSALS)
-        if self.draft is not None and self.beam_size > 1:
-            raise ValueError(
-                "`draft` needs `beam_size=1`: drafts are verified against the likeliest token, and the "
-                "hypotheses of a larger beam each go on with others. "
-                f"Received: beam_size={self.beam_size}"
-            )
-        for name in ("constraint", "sampling", "restrictions"):
-            if self.draft is not None and getattr(self, name) is not None:
-                raise ValueError(
-                    f"`draft` proposes what the model likes best, without `{name}`. Leave one of them out."
-                )
-
     def _refuse(self, index: int, request: Request) -> NoReturn:
         """Raise the error of a text for which nothing was found."""
         self._search.check_weights()
@@ -440,7 +406,6 @@ class Translator(Pretrained):
             self.constraint,
             self.sampling,
             None if self.restrictions is None else self.restrictions.token_rules(self.tokenizer),
-            self._drafting,
         )
 
     @functools.cached_property

@@ -42,8 +42,8 @@ class Engine(abc.ABC):
     def read_weights(self) -> None:
         """Take over the present weights of the spec."""
 
-    def needs_compiling(self, batch_size: int, length: int, verifies: bool = False) -> bool:
-        """Whether a batch (B, S), or one with a `Verifier`, takes longer because it is compiled first."""
+    def needs_compiling(self, batch_size: int, length: int) -> bool:
+        """Whether a batch (B, S) takes longer because it is compiled first."""
         return False
 
     def positions(self, kind: str, length: int) -> Any:
@@ -95,10 +95,6 @@ class SteppingEngine(Engine):
         Returns:
             The state of a new search, before its first step.
         """
-
-    def verifier(self, token_ids: np.ndarray, max_length: int) -> Verifier:
-        """Encode one sentence (1, S), of whose translation tokens are verified; see `Verifier`."""
-        return SteppingVerifier(self, token_ids, max_length)
 
 
 class Draws(NamedTuple):
@@ -264,101 +260,6 @@ class State(abc.ABC):
     def padded_batch_size(self, number: int) -> int:
         """Return the number of sentences, at least `number`, with which a step is computed."""
         return number
-
-
-# Columns of `DraftTables.contexts`: where the nodes that lengthen a context begin, and the tokens that follow
-# it; how often it occurs, and how many tokens follow.
-CHILDREN, FOLLOWERS, TOTAL, KINDS = range(4)
-
-
-class DraftTables(NamedTuple):
-    """What a `LexicalDraft` proposes from, as compiled code reads it.
-
-    Contexts of m tokens are nodes of level m, see `decoding.ngrams`; the nodes of all levels follow each
-    other. Those that lengthen one context by a token stand together, and so do the tokens that follow it.
-    """
-
-    levels: int
-    roots: int  # how many nodes level 1 has
-    nodes: np.ndarray  # int32 (M,), the first token of each context, ascending among siblings
-    contexts: np.ndarray  # int64 (M + 1, 4), see `CHILDREN`, ..; the last one ends the others
-    followers: np.ndarray  # int32 (E, 2), tokens, and how often each followed
-    most: int  # how many tokens may be known to follow a sequence
-    frequencies: np.ndarray  # float32 (V,), the share of each token in all text
-    lexicon_starts: np.ndarray  # int64 (S + 1,), where the translations of each source token begin
-    lexicon_tokens: np.ndarray  # int32 (T,), the translations
-    lexicon_probabilities: np.ndarray  # float32 (T,)
-    prior_share: float  # of a token's probability, given the source, that its frequency has
-
-
-class Verifier(abc.ABC):
-    """The decoder of one sentence, which reads several tokens in one pass; it has no cells.
-
-    One pass reads the weights once. So it takes little longer for a few tokens than for one.
-    """
-
-    @abc.abstractmethod
-    def verify(
-        self, token_ids: np.ndarray, index: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Feed tokens that follow each other; what was fed at their positions or later is forgotten.
-
-        Args:
-            token_ids: int32 (T,), the tokens at positions `index`, `index + 1`, ..
-            index: At most the number of tokens before, which stay.
-
-        Returns:
-            Log-probabilities, float32, and ids, int32, (T, 2) each, of the two likeliest tokens behind
-            each; (T, 1) of a vocabulary of one, or if one token is fed. And float32 (T, D), the hidden
-            states that the logits are made of. The next call may overwrite them.
-        """
-
-    def search(
-        self, tables: DraftTables, lookahead: int, margin: float
-    ) -> tuple[list[int], np.float32, dict[str, int]] | None:
-        """Search the whole sentence with proposals from tables, as `decoding.drafted_search` does.
-
-        Args:
-            tables: What is proposed.
-            lookahead: How many tokens are proposed for a pass, at least 1.
-            margin: Log-probabilities that differ by less are nearly equal: a pass of one token decides.
-
-        Returns:
-            The output's tokens, the sum of their log-probabilities, and the numbers of the report; None if
-            the engine cannot do this.
-        """
-        return None
-
-
-class SteppingVerifier(Verifier):
-    """Verifies by the steps of a `SteppingEngine`, as if the tokens were beams with different positions.
-
-    The steps of an engine that can do this take `in_a_row`: whether the tokens of a sentence follow each
-    other, the first at `index`.
-
-    Args:
-        engine: The engine.
-        token_ids: int32 (1, S), the source.
-        max_length: L, the most positions.
-    """
-
-    def __init__(self, engine: SteppingEngine, token_ids: np.ndarray, max_length: int):
-        self._engine = engine
-        self._state: Any = engine.start(token_ids, 1, max_length)
-        if not engine.fixed_shapes:
-            self._state.compact(np.zeros((1, 0), "int32"), max_length)
-        self._windows, self._max_length = engine.windows, max_length
-
-    def verify(
-        self, token_ids: np.ndarray, index: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        number = len(token_ids)
-        bias = bias_in_a_row(self._windows, index, number, self._max_length, self._state.masked)
-        width = min(2, number)
-        scores, ids = self._state.step(
-            token_ids[None], index, index, bias[:, None], width, in_a_row=True
-        )
-        return scores[0], ids[0], self._engine.as_array(self._state.hidden)
 
 
 def bias_in_a_row(

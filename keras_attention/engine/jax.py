@@ -43,7 +43,7 @@ class JaxEngine(SteppingEngine):
         present = iter(values)
         return self.operations.prepare(self.spec.map_weights(lambda weight: next(present)))
 
-    def needs_compiling(self, batch_size: int, length: int, verifies: bool = False) -> bool:
+    def needs_compiling(self, batch_size: int, length: int) -> bool:
         return (batch_size, length) not in self._known
 
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> JaxState:

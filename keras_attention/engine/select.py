@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_attention.engine.base import Engine
-from keras_attention.spec import SpecError, SSRUSpec, TransformerSpec
+from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import ACTIVATIONS, check_finite
 from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import counted
@@ -25,7 +25,7 @@ class Abilities(NamedTuple):
     precisions: tuple[str, ...]
     activations: tuple[str, ...] = ACTIVATIONS
     # What it has, or leaves to the search that it steps for; the keys of `LACKS`.
-    offers: tuple[str, ...] = ("constraint", "sampling", "restrictions", "ensemble", "draft")
+    offers: tuple[str, ...] = ("constraint", "sampling", "restrictions", "ensemble")
 
 
 # What an engine that makes the whole search may lack, for the message that refuses it.
@@ -34,7 +34,6 @@ LACKS = {
     "sampling": "draws no samples that another engine would draw, too",
     "restrictions": "has no restrictions and no prefixes",
     "ensemble": "searches with one model alone",
-    "draft": "verifies no drafts",
 }
 # float64 is left to the model itself: engines form sums in float32.
 FLOATS = ("float32", "bfloat16", "float16")
@@ -43,7 +42,7 @@ ABILITIES = {
         "keras_attention.engine.numba.engine",
         ("float32", "bfloat16", "int8"),
         ("relu", "linear", "gelu", "silu", "tanh", "sigmoid"),
-        offers=("sampling", "restrictions", "draft"),
+        offers=("sampling", "restrictions"),
     ),
     "ctranslate2": Abilities(
         "keras_attention.engine.ctranslate2",
@@ -58,7 +57,7 @@ ABILITIES = {
         "keras_attention.engine.numpy",
         ("float32",),
         ("relu", "linear", "silu", "tanh", "sigmoid"),
-        offers=("draft",),
+        offers=(),
     ),
 }
 # NumPy makes so many multiplications in about ten seconds (dev/LOG.md); Numba compiles for a minute or two.
@@ -115,7 +114,6 @@ class EngineSelector:
         self._backend = "" if is_fixed else running_backend()
         self.choice = self._chosen(engine, needs)
         self.fixed_shapes = self.choice.name == "jax"
-        self._verifies = "draft" in needs
         self._is_waiting = self.choice.name == "numba" and engine == "auto"
         self._is_waiting &= needs <= {*ABILITIES["numpy"].offers}
         self._is_waiting &= refusal("numpy", spec, precision) is None
@@ -145,11 +143,6 @@ class EngineSelector:
             lacks = [LACKS[need] for need in LACKS if need in needs - {*ABILITIES[name].offers}]
             if lacks:
                 refusals[name] = f"engine={name!r} {' and '.join(lacks)}."
-        if "draft" in needs and (cells := _cells(self._spec)):
-            raise SpecError(
-                f"A draft cannot be taken back from a cell, which keeps one state for all tokens; {cells} "
-                "has an SSRU. Leave `draft` out."
-            )
         if engine == "auto" and backend and not _module(backend).is_on_cpu(self._spec):
             refusals["numba"] = refusals["numba"] or "The model is not on a CPU."
         usable = [name for name, reason in refusals.items() if reason is None]
@@ -190,7 +183,7 @@ class EngineSelector:
             self._multiplications += rows * self._weights_of_step
             if self._is_waiting and self._multiplications <= FEW_MULTIPLICATIONS:
                 engine = self._present("numba")
-                self._is_waiting = not engine.is_compiled(self._verifies)
+                self._is_waiting = not engine.is_compiled()
                 if self._is_waiting:
                     return self._present("numpy")
             return self._present(self.choice.name)
@@ -206,13 +199,6 @@ class EngineSelector:
             self._engines[name].read_weights()
             self._versions_read[name] = version
         return self._engines[name]
-
-
-def _cells(spec: TransformerSpec) -> str:
-    """Return the name of the first decoder block with a cell; an empty one if none has."""
-    blocks = enumerate(spec.decoder.blocks, 1)
-    named = (f"decoder block {i}" for i, b in blocks if isinstance(b.self_attention, SSRUSpec))
-    return next(named, "")
 
 
 def _module(name: str) -> Any:

@@ -126,7 +126,7 @@ class TensorFlowEngine(SteppingEngine):
 
         keras.tree.map_structure(assign, self._weights, self.operations.prepare(self.spec))
 
-    def needs_compiling(self, batch_size: int, length: int, verifies: bool = False) -> bool:
+    def needs_compiling(self, batch_size: int, length: int) -> bool:
         return self._encode is None
 
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TensorFlowState:

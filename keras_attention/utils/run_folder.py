@@ -73,7 +73,6 @@ class RunFolder:
         validation_logs: Folder in `logs` for the loss of the validation set.
         metrics: Log of the training, `metrics.jsonl`.
         branches: Log of the branch weights of a Weighted Transformer, `branches.jsonl`.
-        draft: What proposes tokens for its model, `draft.npz`.
 
     Example:
 
@@ -101,7 +100,6 @@ class RunFolder:
         self.validation_logs = self.logs / "validation"
         self.metrics = self.path / "metrics.jsonl"
         self.branches = self.path / "branches.jsonl"
-        self.draft = self.path / "draft.npz"
 
     @property
     def name(self) -> str:

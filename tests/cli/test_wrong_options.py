@@ -109,7 +109,6 @@ def test_a_wrong_value_is_refused(
         "score": [str(run), "--source-file", source, "--target-file", target],
         "evaluate": [str(run), "--source-file", source, "--reference-file", target],
         "attention": [str(run), "A dog."],
-        "draft": [str(run), "--source-file", source, "--target-file", target],
         "average": [str(run), "--output", "new.keras"],
         "export": [str(run), "new", "--format", "ctranslate2"],
         "preset": [str(run), "new"],

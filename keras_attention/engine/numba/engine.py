@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from keras_attention.engine.base import SearchingEngine, SearchOptions, Verifier
+from keras_attention.engine.base import SearchingEngine, SearchOptions
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
 from keras_attention.engine.numba.choice import choice_of
 from keras_attention.engine.numba.compiling import compiled, has_features, is_on_disk
-from keras_attention.engine.numba.drafts import verify
 from keras_attention.engine.numba.layers import (
     ACTIVATION,
     ACTIVATIONS,
@@ -44,7 +43,6 @@ from keras_attention.engine.numba.search import (
     search,
 )
 from keras_attention.engine.numba.threads import ThreadGroup
-from keras_attention.engine.numba.verifier import NumbaVerifier, new_progress, no_tables
 from keras_attention.engine.prepare import (
     BranchWeights,
     Matrix,
@@ -94,7 +92,7 @@ class NumbaEngine(SearchingEngine):
 
     def __init__(self, spec: TransformerSpec, precision: str):
         super().__init__(spec, precision)
-        # By function and micro-kernel, which can change when weights of 8 bits are trained further.
+        # By micro-kernel, which can change when weights of 8 bits are trained further.
         self._compiled: dict[Any, Any] = {}
         self._signatures: dict[str, tuple[Any, ...]] = {}
 
@@ -158,18 +156,16 @@ class NumbaEngine(SearchingEngine):
     def as_tensor(self, array: np.ndarray) -> np.ndarray:
         return _read_only(array)
 
-    def needs_compiling(self, batch_size: int, length: int, verifies: bool = False) -> bool:
-        function = verify if verifies else search
-        return (function, self.weights.packing.kernel) not in self._compiled
+    def needs_compiling(self, batch_size: int, length: int) -> bool:
+        return self.weights.packing.kernel not in self._compiled
 
-    def is_compiled(self, verifies: bool) -> bool:
-        """Whether the search, or what verifies, is compiled, by this process or an earlier one."""
-        function = verify if verifies else search
-        is_here = not self.needs_compiling(1, 1, verifies)
-        return is_here or is_on_disk(function, self._signature_of(function, self.weights))
+    def is_compiled(self) -> bool:
+        """Whether the search is compiled, by this process or an earlier one."""
+        is_here = not self.needs_compiling(1, 1)
+        return is_here or is_on_disk(search, self._signature_of(self.weights))
 
-    def _signature_of(self, function: Any, weights: Weights) -> tuple[Any, ...]:
-        """Return the types of the arguments of `search` or `verify`, the same in each search."""
+    def _signature_of(self, weights: Weights) -> tuple[Any, ...]:
+        """Return the types of the arguments of `search`, the same in each search."""
         kernel = weights.packing.kernel
         if kernel not in self._signatures:
             options = SearchOptions(1, 1, 0.0, np.ones(2, "float32"), 0)
@@ -179,12 +175,9 @@ class NumbaEngine(SearchingEngine):
                 weights, token_ids, limits, options, slice(None)
             )
             member = ThreadGroup(0, 1, 0, 0, np.empty(1, "float32"))
-            nothing = no_tables()
-            drafts = nothing, new_progress(1, nothing.tables, self.spec.start_token_id)
-            given = (weights.model, encoder, decoder, member, *rest, *drafts)
+            given = (weights.model, encoder, decoder, member, *rest)
             self._signatures[kernel] = tuple(map(numba.typeof, given))
-        signature = self._signatures[kernel]
-        return signature if function is verify else signature[:-2]
+        return self._signatures[kernel]
 
     def search(
         self,
@@ -201,23 +194,18 @@ class NumbaEngine(SearchingEngine):
         parts = [slice(group, None, groups) for group in range(groups)]
         searches = [self.arguments(weights, token_ids, limits, options, part) for part in parts]
         slots = max(token_ids.shape[1], max_length)
-        self.run(self.program(search, weights), weights, searches, (threads, slots), made)
+        self.run(self.program(weights), weights, searches, (threads, slots), made)
         found = _no_hypotheses(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):
                 whole[part] = own
         return found._asdict()
 
-    def verifier(self, token_ids: np.ndarray, max_length: int) -> Verifier:
-        """Encode one sentence (1, S), of whose translation tokens are verified; see `Verifier`."""
-        self.check_ids(token_ids)
-        return NumbaVerifier(self, token_ids, max_length)
-
-    def program(self, function: Any, weights: Weights) -> Any:
-        """Return `search` or `verify`, compiled."""
-        key = function, weights.packing.kernel
+    def program(self, weights: Weights) -> Any:
+        """Return `search`, compiled."""
+        key = weights.packing.kernel
         if key not in self._compiled:
-            self._compiled[key] = compiled(function, self._signature_of(function, weights))
+            self._compiled[key] = compiled(search, self._signature_of(weights))
         return self._compiled[key]
 
     def thread_groups(self, weights: Weights, sentences: int, beam_size: int) -> tuple[int, int]:
@@ -266,7 +254,6 @@ class NumbaEngine(SearchingEngine):
             pad_token_id=spec.pad_token_id,
             positions=self.positions("decoder", max_length),
             choice=choice,
-            in_a_row=0,
         )
         history = np.zeros((2, sentences, beam_size, max_length + PREFETCHED_SLOTS), "int64")
         history[0, :, :, 0] = np.arange(beam_size)

@@ -68,7 +68,6 @@ class Rules(NamedTuple):
     pad_token_id: int
     positions: np.ndarray  # float32 (L, D), encodings
     choice: Choice
-    in_a_row: int  # 1 if the tokens of a step follow each other, see `drafts`; 0 if they are beams
 
 
 class Hypotheses(NamedTuple):
@@ -180,7 +179,7 @@ def step(model, workspace, group, source, rules, state, found, active, index):
     first, last = row_range(group, rows, model.layout.group)
     for row in range(first, last):
         token = state.tokens[state.sentences[row // beams], row % beams]
-        position = rules.positions[index + rules.in_a_row * (row % beams)]
+        position = rules.positions[index]
         embed(model.target, token, rules.pad_token_id, position, workspace.x[row])
     for block in range(len(stack.matrices)):
         attention_inputs(model, stack, workspace, group, block, SELF, SELF_NORM, rows)
@@ -232,7 +231,7 @@ def attend_to_history(model, workspace, group, rules, state, active, block, inde
     """Store every beam's new keys and values, and attend to its history; threads share the heads."""
     heads, key_dim, value_dim = model.heads
     window, beams = model.decoder.options[block, WINDOW], state.tokens.shape[1]
-    new = index if rules.in_a_row else index * beams
+    new = index * beams
     for task in range(group.rank, active * heads, group.size):
         place, head = task // heads, task % heads
         sentence = state.sentences[place]
@@ -252,7 +251,7 @@ def attend_to_history(model, workspace, group, rules, state, active, block, inde
         head_keys = (address(keys, 0, head * key_dim), keys.strides[0])
         head_values = (address(values, 0, head * value_dim), values.strides[0])
         for beam in range(beams):
-            end = index + 1 + rules.in_a_row * beam
+            end = index + 1
             first = max(0, end - window)
             slots = state.history[index % 2, sentence, beam, first:].ctypes.data
             row, count = place * beams + beam, end - first
