@@ -107,7 +107,7 @@ def main() -> None:
     translator = keras_translator(given.model)
     rows = diagnose(translator, sources, references, given.wider_beam or 4 * translator.beam_size)
     if given.output is not None:
-        with atomic_file(given.output, "w") as file:
+        with atomic_file(given.output, "w", is_new=True) as file:
             file.writelines(f"{json.dumps(r._asdict(), ensure_ascii=False)}\n" for r in rows)
     counts = Counter(row.kind for row in rows)
     for kind, meaning in KINDS.items():

@@ -379,6 +379,7 @@ def right(tmp_path_factory):
                 "score_corpus.translations": [files[1]],
                 "select_checkpoints.folder": folder,
                 "translate_corpus.inputs": [files[0]],
+                "tokenized_bleu.language": "de",
                 "translate_corpus.model": folder / "run",
                 "write_report.folder": folder,
             },

@@ -134,13 +134,12 @@ def corpus_from_files(
     held_out = {"validation": validation, "test": test}
     languages = (source_language, target_language)
     if not isinstance(train, Mapping):
-        pairs = _parts(_file_pairs, train, held_out)
+        pairs = {"train": _file_pairs("train", train), **_parts(_file_pairs, held_out)}
         return _own_corpus(name, languages, pairs, validation_size, test_size, filters)
     named = {part: _file_pairs(f"train[{part!r}]", files) for part, files in train.items()}
     if not named or not all(isinstance(part, str) and part for part in named):
         raise ValueError(f"`train` must name at least one pair of files. Received: {train!r}")
-    pairs = _parts(_file_pairs, None, held_out)
-    pairs["train"] = ChainedPairs(list(named.values()))
+    pairs = {"train": ChainedPairs(list(named.values())), **_parts(_file_pairs, held_out)}
     return _own_corpus(name, languages, pairs, validation_size, test_size, filters, named)
 
 
@@ -168,7 +167,8 @@ def corpus_from_tsv(
     """
     check_boolean("has_languages", has_languages)
     read = functools.partial(_tsv_pairs, has_language=has_languages)
-    pairs = _parts(read, train, {"validation": validation, "test": test})
+    held_out = {"validation": validation, "test": test}
+    pairs = {"train": read("train", train), **_parts(read, held_out)}
     languages = (source_language, target_language)
     return _own_corpus(name, languages, pairs, validation_size, test_size, filters)
 
@@ -235,10 +235,9 @@ def _tsv_pairs(split: str, path: PathLike, has_language: bool) -> TsvPairs:
 
 
 def _parts(
-    read: Callable[[str, Any], FilePairs | TsvPairs], train: Any, held_out: Mapping[str, Any]
+    read: Callable[[str, Any], FilePairs | TsvPairs], files: Mapping[str, Any]
 ) -> dict[str, Iterable[Pair]]:
     """Return the pairs of the parts for which there are files."""
-    files = {"train": train, **held_out}
     return {split: read(split, names) for split, names in files.items() if names is not None}
 
 

@@ -73,6 +73,13 @@ NO_TEXT = {
     codecs.BOM_UTF16_LE: "UTF-16: convert it, with `iconv -f utf-16 -t utf-8`",
     codecs.BOM_UTF16_BE: "UTF-16: convert it, with `iconv -f utf-16 -t utf-8`",
 }
+# What has fields or marks beside its sentences, by the ending of its name, and what to do with it.
+NO_LINES = {
+    ".csv": "pick the fields with a few lines of Python",
+    ".jsonl": "pick the fields with a few lines of Python",
+    ".tmx": "export its texts from your translation tool",
+    ".sgm": "take what is inside its <seg> marks",
+}
 LANGUAGE_ENDING = re.compile(r"[a-z]{2}([-_][A-Za-z]{2,4})?|[a-z]{3}_[A-Z][a-z]{3}")
 LONGEST_MAGIC = 8
 CHUNK_BYTES = 1 << 20
@@ -119,14 +126,20 @@ def read_lines(path: PathLike) -> Iterator[str]:
 
     Raises:
         ValueError: If the file is not UTF-8 (the message names line and byte), contains NUL, as UTF-16
-            does, is damaged, or is no text but an archive or the like.
+            does, is damaged, or is no text but an archive, a table or the like.
     """
-    with open(path, "rb") as file:
+    with open(check_path("path", path), "rb") as file:
         yield from lines_of(file, path)
 
 
 def lines_of(file: io.BufferedReader, name: PathLike) -> Iterator[str]:
     """Like `read_lines`, for a file that is open at its start; `name` is used in error messages."""
+    if remedy := NO_LINES.get(Path(unpacked_name(str(name))).suffix.lower()):
+        raise ValueError(
+            f"'{name}' has no plain sentences, one in each line, as its ending says: {remedy}, and write "
+            "one sentence per line, or pairs with a tab between them (`corpus_from_tsv`). A plain text of "
+            "this name has to be renamed."
+        )
     start = file.peek(LONGEST_MAGIC)
     for magic, what in NO_TEXT.items():
         if start.startswith(magic):

@@ -149,7 +149,8 @@ class Pretrained:
         Raises:
             OccupiedPath: If something is in the folder that may not be replaced.
             SpecError: If no spec, or no `Transformer`, can describe the model.
-            ValueError: If an argument is out of range.
+            ValueError: If an argument is out of range, or the translator has a constraint, sampling,
+                restrictions or sentences to split, which a preset has not.
 
         Example:
 
@@ -161,7 +162,9 @@ class Pretrained:
         ['README.md', 'assets', 'card.json', 'config.json', 'keras_attention.json', 'metadata.json', \
 'model.weights.h5']
         """
-        return save_preset(cast("Translator", self), folder, card, sample, weights_dtype, overwrite)
+        translator = cast("Translator", self)
+        _refuse_lost(translator, "A preset")
+        return save_preset(translator, folder, card, sample, weights_dtype, overwrite)
 
     def export(self, folder: str | os.PathLike[str], format: str, **options: Any) -> Path:
         """Write the model, the tokenizer and the search settings that it takes for another program.
@@ -197,14 +200,19 @@ class Pretrained:
                     f"The format {format!r} has no option {name!r}; it has {', '.join(known)}."
                 )
         own = {name: getattr(translator, name) for name in SEARCH_OPTIONS if name in known}
-        lost = [name for name in NOT_EXPORTED if getattr(translator, name) is not None]
-        if lost:
-            raise ValueError(
-                f"What is written as format={format!r} has no {' and no '.join(lost)}. Export a translator "
-                "without."
-            )
+        _refuse_lost(translator, f"What is written as format={format!r}")
         export = FORMATS[format]
         return export(translator.model, translator.tokenizer, folder, **{**own, **options})
+
+
+def _refuse_lost(translator: Translator, what: str) -> None:
+    """Raise ValueError if a translator has settings that are not written."""
+    lost = [name for name in NOT_EXPORTED if getattr(translator, name) is not None]
+    if lost:
+        raise ValueError(
+            f"{what} has no {' and no '.join(lost)}. Write a translator without, and give them to the "
+            "one that is read."
+        )
 
 
 def known_of(preset: Preset) -> dict[str, Any]:

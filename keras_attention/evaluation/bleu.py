@@ -14,7 +14,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_attention.data.normalization import normalize
-from keras_attention.utils.checks import check_boolean, check_choice, check_integer, check_texts
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_choice,
+    check_integer,
+    check_text,
+    check_texts,
+)
 
 # sacreBLEU has a tokenizer for Chinese and its relatives and, if MeCab is installed, for Japanese and Korean;
 # none for Thai, Lao, Khmer, Burmese, Tibetan and Dzongkha, which have no spaces either.
@@ -54,6 +60,8 @@ def bleu_tokenizer(language: str | None) -> str:
     >>> [bleu_tokenizer(language) for language in ("pt", "zh-TW", "tha_Thai", "de+fr", "de+zh", None)]
     ['13a', 'zh', 'char', '13a', 'char', '13a']
     """
+    if language is not None:
+        check_text("language", language)
     kinds = {_tokenizer_of(base_language(one)) for one in (language or "").split("+")}
     return kinds.pop() if len(kinds) == 1 else "char"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import math
 import numbers
 import os
@@ -141,6 +142,15 @@ def check_path(name: str, value: Any) -> Path:
     if isinstance(value, str | os.PathLike):
         text = os.fspath(value)
         if isinstance(text, str) and text and "\0" not in text:
+            try:
+                os.lstat(text)
+            except OSError as error:  # Whether anything is there is asked elsewhere.
+                if error.errno == errno.ENAMETOOLONG:
+                    raise ValueError(
+                        f"`{name}` is too long for its file system: its name has "
+                        f"{len(os.fsencode(os.path.basename(text)))} bytes, the whole path "
+                        f"{len(os.fsencode(text))}. Choose a shorter one. Received: {name}='{text[:60]}...'"
+                    ) from None
             return Path(text)
     raise ValueError(
         f"`{name}` must be a path, a str or `pathlib.Path`. Received: {name}={value!r}"

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import os
+import re
 import sys
 import tarfile
 import tracemalloc
@@ -313,3 +314,26 @@ def test_lines_that_end_in_cr_alone_are_refused(tmp_path):
         list(read_lines(path))
     path.write_bytes(b"one\r")
     assert list(read_lines(path)) == ["one"]
+
+
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("a.csv", "corpus_from_tsv"),
+        ("a.jsonl.gz", "fields"),
+        ("a.TMX", "tool"),
+        ("a.de.sgm", "<seg>"),
+    ],
+)
+def test_what_has_fields_or_marks_is_no_text(tmp_path, name, advice):
+    path = tmp_path / name
+    path.write_text("one\ntwo\n")
+    with pytest.raises(ValueError, match=f"{re.escape(name)}' has no plain sentences.*{advice}"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("name", ["n" * 256, "\u5c0f" * 86])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
+    for read in (lambda path: list(read_lines(path)), TsvPairs):
+        with pytest.raises(ValueError, match=r"too long .* its name has 25[68] bytes"):
+            read(tmp_path / name)

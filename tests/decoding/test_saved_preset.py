@@ -13,6 +13,8 @@ from keras_attention.cli.main import main
 from keras_attention.cli.models import keras_translator
 from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.data.presets import MODEL_OPTIONS, is_preset, read_preset
+from keras_attention.decoding.restrictions import Restrictions
+from keras_attention.decoding.sampling import Sampling
 from keras_attention.recipes import bulk
 from keras_attention.spec import SpecError
 from keras_attention.utils.files import DamagedFile, OccupiedPath, sha256_of, write_signed_json
@@ -401,6 +403,13 @@ def test_nothing_is_left_of_a_preset_that_fails(tmp_path, monkeypatch):
 @pytest.mark.backends("torch")
 def test_what_no_preset_can_hold(tmp_path):
     translator = plain_translator()
+    for name, value in (
+        ("restrictions", Restrictions(min_length=3)),
+        ("sampling", Sampling(top_k=5)),
+    ):
+        asking = dataclasses.replace(translator, **{name: value})
+        with pytest.raises(ValueError, match=f"A preset has no {name}. Write a translator without"):
+            asking.save_to_preset(tmp_path / "preset")
     kernel = translator.model.decoder_blocks[0].feed_forward.outer.kernel
     kernel.assign(numpy(kernel) * np.nan)
     with pytest.raises(ValueError, match="decoder.blocks.0.feed_forward.outer.kernel"):
