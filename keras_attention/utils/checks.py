@@ -332,7 +332,7 @@ def check_byte_order(name: str, array: Any) -> None:
     Traceback (most recent call last):
     ValueError: `x` must hold numbers in this machine's byte order. Received: ... Pass x.astype('int32').
     """
-    dtype = getattr(array, "dtype", None)
+    dtype: Any = getattr(array, "dtype", None)
     if getattr(dtype, "isnative", True):
         return
     raise ValueError(
