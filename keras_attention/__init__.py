@@ -64,7 +64,6 @@ _PUBLIC_NAMES = {
         "head_importance",
         "matmul_peak",
         "paired_bootstrap",
-        "paper_training_cost",
         "perplexity",
         "tokenized_bleu",
         "training_cost",

@@ -58,7 +58,7 @@ FROM_0 = {
     ),
     *("validation_size", "test_size", "last_step", "process_index", "word_order", "min_length"),
     *("no_repeat_ngram_size", "length_penalty", "flops", "seconds_before", "average_minutes"),
-    *("paper_training_cost.seconds", "select_checkpoints.minutes"),
+    "select_checkpoints.minutes",
 }
 SHARES = {"beta_1", "beta_2", "label_smoothing"}  # and dropout: from 0 to below 1
 ANY_SIGN = {

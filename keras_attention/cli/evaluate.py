@@ -32,8 +32,6 @@ Runs need no files: then it compares the translations that they have kept of the
 the same.
 """
 
-# The keys of `evaluation.cost.SUSTAINED_FLOPS`, which needs Keras.
-GPUS = ("K80", "K40", "M40", "P100")
 EXAMPLE = """
 examples:
   keras-attention evaluate runs/demo --source-file test.en --reference-file test.de
@@ -52,7 +50,9 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
     for file in (options.source_file, options.reference_file):
         if file is not None and not file.is_file() and not is_pipe(file):
             raise FileNotFoundError(f"'{file}' does not exist.")
-    _check_numbers(options)
+    check_integer(
+        "--samples", options.samples, least=1
+    )  # before the backend starts, which takes long
     model = options.model[0]
     is_own = len(options.model) == 1 and is_run(model)
     if not is_own:
@@ -89,25 +89,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "score TER, too: word edits and moves for 100 words; slow where translations are bad",
     )
     add("--samples N", "resamples of the paired bootstrap (1000)", int, default=1000)
-    add = adding(parser.add_argument_group("cost, by the paper's formula"))
-    add("--devices N", "how many devices trained (1)", int, default=1)
-    gpus = ", ".join(GPUS)
-    add("--gpu NAME", f"a GPU of the paper: {gpus} (this machine's speed)", choices=GPUS)
     return parser
-
-
-def _check_numbers(options: argparse.Namespace) -> None:
-    """Refuse options before the backend starts, which takes long."""
-    for name in ("samples", "devices"):
-        check_integer(f"--{name}", getattr(options, name), least=1)
 
 
 def _check_models(options: argparse.Namespace) -> None:
     """Refuse models that cannot be compared, or options that are for one run."""
     models = options.model
-    if options.gpu is not None or options.devices != 1:
-        received = "several" if len(models) > 1 else "a model of another program"
-        raise ValueError(f"--gpu and --devices are for the cost of one run. Received: {received}")
     places = {model if is_handle(model) else str(Path(model).resolve()) for model in models}
     if len(places) < len(models):
         raise ValueError("The same model is given twice: there is nothing to compare.")
@@ -193,9 +180,7 @@ def _evaluate_run(options: argparse.Namespace, model: str) -> None:
         )
     name = options.name or options.source_file.name
     text = Sentences(sources, references, name, language, ter=options.ter)
-    report = run.evaluation(
-        text, devices=options.devices, device=options.gpu, samples=options.samples
-    )
+    report = run.evaluation(text, samples=options.samples)
     _show(report, run.folder.name, options.output)
 
 

@@ -6,7 +6,6 @@ from keras_attention.evaluation.cost import (
     ModelSizes,
     flops_utilization,
     matmul_peak,
-    paper_training_cost,
     training_flops,
     transformer_flops,
 )
@@ -32,7 +31,6 @@ __all__ = [
     "head_importance",
     "matmul_peak",
     "paired_bootstrap",
-    "paper_training_cost",
     "perplexity",
     "report_text",
     "tokenized_bleu",

@@ -1,4 +1,4 @@
-"""The cost of training a Transformer: counted FLOPs, the figure of Table 2, the share of a device's peak.
+"""The cost of training a Transformer: counted FLOPs, and the share of a device's peak.
 
 Shape letters: B batch, T target, S source, D hidden_dim, F intermediate_dim, V vocabulary.
 """
@@ -24,9 +24,6 @@ from keras_attention.utils.checks import (
     check_number,
     depths_of,
 )
-
-# Sustained single-precision FLOP/s of a GPU, as in the footnote of section 6.1 of the paper.
-SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,40 +279,6 @@ def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
         rows, source, target = shape
         total += rows * transformer_flops(sizes, source, target) + once
     return 3 * total
-
-
-def paper_training_cost(seconds: float, devices: int = 8, device: str = "P100") -> float:
-    """Training cost as in Table 2: time, times GPUs, times the sustained FLOP/s of one.
-
-    This is what the GPUs could have computed in that time, not what the model needed. For the base
-    model it is more than three times the FLOPs that `training_flops` counts.
-
-    Args:
-        seconds: Wall-clock seconds of training.
-        devices: Number of GPUs.
-        device: `"K80"`, `"K40"`, `"M40"` or `"P100"`, with the paper's sustained 2.8, 3.7, 6.0 and
-            9.5 TFLOPS.
-
-    Returns:
-        The cost in FLOPs.
-
-    Raises:
-        ValueError: If the device is not one of the paper's, or an amount is negative.
-
-    Example:
-
-    >>> paper_training_cost(12 * 3600)  # the base model: 12 hours on 8 P100
-    3.2832e+18
-    """
-    if not isinstance(device, str) or device not in SUSTAINED_FLOPS:
-        raise ValueError(
-            f"The paper gives the sustained speed of {', '.join(SUSTAINED_FLOPS)}. "
-            f"Received: device={device!r}. For another one, multiply seconds, devices and its "
-            "FLOP/s, such as `matmul_peak()` measures."
-        )
-    check_number("seconds", seconds, least=0)
-    check_integer("devices", devices, 1)
-    return float(seconds) * devices * SUSTAINED_FLOPS[device]
 
 
 def matmul_peak(dtype: str = "float32", seconds: float = 1.0) -> float:

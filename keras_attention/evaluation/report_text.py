@@ -189,15 +189,11 @@ def _cost(report: Mapping[str, Any]) -> list[str]:
     ]
     if cost.get("seconds") is not None:
         rows += [
+            ["time", f"{cost['seconds']:,.0f} s"],
             [
-                "time",
-                f"{cost['seconds']:,.0f} s on {cost['devices']} device{'s' * (cost['devices'] > 1)}",
+                "share of the peak (MFU)",
+                f"{cost['mfu']:.1%} of {cost['peak']:.3g} FLOP/s, measured",
             ],
-            [
-                "FLOPs by the paper's formula",
-                f"{cost['paper_flops']:.4g} = {cost['paper_formula']}",
-            ],
-            ["share of the peak (MFU)", f"{cost['mfu']:.1%}, with {cost['sustained_name']}"],
         ]
     return _table(rows)
 

@@ -11,7 +11,7 @@ import keras
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.prepare import Resolved
-from keras_attention.recipes.run import Run, measured_peak
+from keras_attention.recipes.run import Run
 from keras_attention.utils.checks import check_path
 from keras_attention.utils.run_folder import RunFolder
 
@@ -51,7 +51,7 @@ class FinishedRun(Run):
         return model
 
     @property
-    def device_peak(self) -> float:
-        """FLOP/s of a device when the run was trained: another measure would give another share."""
-        training = (self.report or {}).get("training", {})
-        return training.get("device_peak") or measured_peak(self.config.dtype)
+    def peak(self) -> float:
+        """FLOP/s of all devices when the run was trained: another measure would give another share."""
+        cost = (self.report or {}).get("evaluation", {}).get("training_cost") or {}
+        return cost.get("peak") or super().peak

@@ -202,14 +202,9 @@ class Run(Start):
         return f"of '{config.start_from}'{frozen}, {rates}, {config.dtype}"
 
     @property
-    def device_peak(self) -> float:
-        """FLOP/s of a device, measured."""
-        return measured_peak(self.config.dtype)
-
-    @property
     def peak(self) -> float:
-        """FLOP/s of all devices together."""
-        return self.resolved.replicas * self.device_peak
+        """FLOP/s of all devices together, measured."""
+        return self.resolved.replicas * measured_peak(self.config.dtype)
 
     def translator(self, model: Any, **options: Any) -> Translator:
         """Return a translator of a model, with the search settings of the run."""
@@ -301,7 +296,7 @@ class Run(Start):
         say(corpus_text(self.corpus, self.resolved.start))
         say(batches_text(self.batches))
         with activity("building the model"):
-            _ = self.model, self.device_peak
+            _ = self.model, self.peak
         say(model_text(self.model, self._model_name, self.batches))
         checkpoints = train(self)
         self.training = {
@@ -310,7 +305,6 @@ class Run(Start):
             "training_minutes": round(checkpoints.stateful["Budget"].seconds / 60, 2),
             "history": checkpoints.history,
             "patience_is_over": checkpoints.stateful["StopWithoutGain"].is_over,
-            "device_peak": self.device_peak,
         }
         if self.devices.num_processes > 1:
             # The chief continues alone, with a model that is not shared with the other processes.
@@ -359,7 +353,7 @@ class Run(Start):
             return {}
         split = "validation" if self.corpus.test is None else "test"
         text = self.sentences(split, f"{self.corpus.name}, {split} part")
-        evaluation = self.evaluation(text, devices=self.resolved.replicas)
+        evaluation = self.evaluation(text)
         evaluation |= old_domain(self) | alignment_figures(self, split)
         evaluation["also_trained"] = self.corpus.also_trained
         report = {
@@ -383,16 +377,13 @@ class Run(Start):
         self,
         text: Sentences,
         *,
-        devices: int = 1,
-        device: str | None = None,
         samples: int = 1000,
         translations_alone: bool = False,
     ) -> dict[str, Any]:
         """Evaluate the checkpoints that the run averages, their average, and the best one if it is kept.
 
-        Afterwards the model has the weights that the run ends with. The cost is counted for so many
-        `devices`, at the speed of this machine or of a GPU of the paper, such as `"P100"`;
-        `translations_alone` leaves it out, and the perplexity. `samples` are those of the paired bootstrap.
+        Afterwards the model has the weights that the run ends with. `translations_alone` leaves out the
+        cost and the perplexity. `samples` are those of the paired bootstrap.
         Returns what `evaluation_report` returned.
         """
         cost = None
@@ -403,9 +394,7 @@ class Run(Start):
                 self.batches,
                 last["updates"],
                 seconds=last["seconds"],
-                devices=devices,
-                device=device,
-                peak=None if device else self.device_peak,
+                peak=self.peak,
             )
         meter = None
         if self.validation is not None and not translations_alone:

@@ -8,7 +8,6 @@ from keras_attention.evaluation import cost
 from keras_attention.evaluation.cost import (
     ModelSizes,
     matmul_peak,
-    paper_training_cost,
     self_attention_pairs,
     training_flops,
     transformer_flops,
@@ -128,13 +127,6 @@ def test_pairs_of_self_attention_are_those_that_are_computed(window, causal):
 )
 def test_parameters_of_the_paper(preset, count):
     assert ModelSizes.of({**PRESETS[preset], "vocabulary_size": 37000}).parameters == count
-
-
-def test_the_paper_figure():
-    assert paper_training_cost(43_200) == pytest.approx(3.2832e18, rel=1e-12)
-    assert paper_training_cost(302_400, 8, "P100") == pytest.approx(2.2982e19, rel=1e-4)
-    assert paper_training_cost(10, 3, "K80") == pytest.approx(8.4e13)
-    assert paper_training_cost(10, 1, "K40") + paper_training_cost(10, 1, "M40") == 9.7e13
 
 
 def test_peak_takes_the_best_rate(monkeypatch):

@@ -6,10 +6,10 @@ import constituency_parsing
 import pytest
 import table1_layer_complexity
 import weighted_transformer
-from table2_training_cost import BIG_EN_FR_BLEU_IN_TEXT, TABLE_2, TRAINING
+from table2_training_cost import BIG_EN_FR_BLEU_IN_TEXT, SUSTAINED_FLOPS, TABLE_2, TRAINING
 from table3_variations import TABLE_3
 
-from keras_attention.evaluation.cost import SUSTAINED_FLOPS, ModelSizes
+from keras_attention.evaluation.cost import ModelSizes
 from keras_attention.models import PRESETS
 
 pytestmark = pytest.mark.backends("tensorflow")

@@ -1,7 +1,7 @@
 """Table 2's costs: the printed numbers, the parts, and a run's."""
 
 import pytest
-from table2_training_cost import cost_table, main, paper_costs, parser
+from table2_training_cost import Training, cost_table, main, paper_costs, paper_flops, parser
 
 from keras_attention.evaluation.cost import transformer_flops
 from keras_attention.models import PRESETS
@@ -21,6 +21,11 @@ def test_the_papers_column_comes_out():
         assert sum(cost["parts"].values()) == cost["counted"] < cost["formula"]
 
 
+def test_the_papers_formula():
+    known = [Training(1, 1.0, 1.0, *own) for own in ((3, "K80"), (1, "K40"), (1, "M40"))]
+    assert [paper_flops(one, 10) for one in known] == pytest.approx([8.4e13, 3.7e13, 6e13])
+
+
 def test_the_table_has_both_languages():
     rows = {row[0]: row for row in cost_table(paper_costs()).rows}
     assert rows["Transformer (big)"][1:5] == [28.4, 41.8, "2.3e19", "2.3e19"]
@@ -38,7 +43,14 @@ def test_a_run_stands_beside_the_paper(tmp_path):
     with pytest.raises(ValueError, match="--run: .* is not finished"):
         main(options, tmp_path / "early")
     assert not (tmp_path / "early").exists()
-    cost = {"updates": 3, "flops": 4e12, "flops_of_tokens": 3e12, "paper_flops": 8e12, "mfu": 0.5}
+    cost = {
+        "updates": 3,
+        "flops": 4e12,
+        "flops_of_tokens": 3e12,
+        "seconds": 40.0,
+        "peak": 2e11,
+        "mfu": 0.5,
+    }
     report = {
         "vocabulary_size": 50,
         "batches": {"pairs": 10, "source_tokens": 71, "target_tokens": 92},
