@@ -68,6 +68,7 @@ def test_all_tables_and_figures_have_their_script():
     assert names >= {
         *("table1_layer_complexity", "table2_training_cost", "table3_variations"),
         *("table3_positions", "attention_figures", "weighted_transformer", "constituency_parsing"),
+        "section7_drafts",
     }
 
 
@@ -98,6 +99,8 @@ def test_wrong_options_are_refused_before_keras_starts(tmp_path):
         ("attention_figures --layer 0", "`--layer` must be an int from 1 to"),
         ("attention_figures --heads 2 3 2 4", "--heads must be 4 different heads"),
         ("attention_figures --sentence \u200b", "--sentence has no words"),
+        ("section7_drafts --lookahead 0", "--lookahead: must be at least 1"),
+        ("section7_drafts --model absent", "needs --source-file and --pairs"),
         ("constituency_parsing --treebank penn", "LDC"),
         ("constituency_parsing --beam-size 0", "`beam_size`"),
         ("constituency_parsing --test-sentences 0", "--test-sentences: must be at least 1"),
