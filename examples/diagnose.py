@@ -20,7 +20,7 @@ import numpy as np
 
 # First: Keras then starts only when it is needed, without TensorFlow's log messages.
 import keras_attention_light  # noqa: F401
-from keras_attention import Translation, Translator, corpus_bleu
+from keras_attention import Translation, Translator
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import FilePairs
@@ -113,6 +113,8 @@ def main() -> None:
     for kind, meaning in KINDS.items():
         print(f"{kind:<7} {counts[kind]:>7,} {100 * counts[kind] / len(rows):6.1f} %  {meaning}")
     found, wider = ([getattr(row, name) for row in rows] for name in ("translation", "wider"))
+    from keras_attention import corpus_bleu
+
     _, language = languages_of(translator.card) or (None, None)
     both = (corpus_bleu(texts, references, language=language).score for texts in (found, wider))
     print("BLEU {:.2f}; with the wider beam {:.2f}".format(*both))

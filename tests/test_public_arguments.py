@@ -68,7 +68,7 @@ ANY_SIGN = {
 WORDS = {
     *("layout", "position_layout", "branch_feed_forward", "branched_decoder", "decoder_cell"),
     *("algorithm", "normalization", "engine", "precision", "quantization", "strategy", "stop"),
-    *("tokenize", "smoothing", "mode", "device", "dtype", "target", "baseline", "load_corpus.name"),
+    *("tokenize", "smoothing", "mode", "dtype", "target", "baseline", "load_corpus.name"),
 }
 POSITIVE = [0, -1.0, math.nan, math.inf, "1", None]
 NO_FIGURE = [None, "x", [1.0], np.full((2, 2, 2), math.nan)]

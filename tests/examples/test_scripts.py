@@ -78,7 +78,7 @@ def test_help_comes_before_keras(tmp_path):
         paths, answers([(path, "--help") for path in paths], tmp_path), strict=True
     ):
         assert code == 0, err
-        assert out.startswith(f"usage: {path.name}") and "--output-dir" in out
+        assert out.startswith(f"usage: {path.name}") and "--output" in out
     assert {entry.name for entry in tmp_path.iterdir()} == {"many.py", "stubs"}
 
 
