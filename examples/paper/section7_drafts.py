@@ -61,10 +61,11 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             f"--model {options.model} needs --source-file and --pairs: the demo's text is for {DEMO} only."
         )
     demo = load_corpus("demo")
+    assert demo.test is not None
     lines = demo.test.sources() if options.source_file is None else read_lines(options.source_file)
     texts = list(itertools.islice(filter(str.strip, lines), options.sentences))
-    pairs = demo.train if options.pairs is None else FilePairs(*options.pairs)
-    pairs = list(itertools.islice(pairs, MOST_PAIRS))
+    text = demo.train if options.pairs is None else FilePairs(*options.pairs)
+    pairs = list(itertools.islice(text, MOST_PAIRS))
     if not texts or not pairs:
         raise ValueError("--source-file and --pairs must hold at least one line of text.")
     asked = {name: str(value) for name, value in vars(options).items() if name != "output_dir"}
@@ -189,13 +190,13 @@ class Draft:
                 for first in range(max(0, end - ORDER + 1), end):
                     counts = followers.setdefault(tuple(output[first:end]), collections.Counter())
                     counts[output[end]] += 1
-        counts = np.bincount(np.concatenate(targets), minlength=target_size_of(tokenizer)) + 0.5
-        lexicon = learn_lexicon(sources, targets, len(counts))
-        return cls(followers, lexicon, counts / counts.sum(), tokenizer.start_token_id)
+        shares = np.bincount(np.concatenate(targets), minlength=target_size_of(tokenizer)) + 0.5
+        lexicon = learn_lexicon(sources, targets, len(shares))
+        return cls(followers, lexicon, shares / shares.sum(), tokenizer.start_token_id)
 
     def propose(self, source_ids: Sequence[int], output_ids: Sequence[int], k: int) -> list[int]:
         """Return the `k` tokens that most likely follow; fewer where nothing is known."""
-        suggested: collections.Counter[int] = collections.Counter()
+        suggested: Any = collections.Counter()
         for source in source_ids:
             for token, probability in self.lexicon.get(source, {}).items():
                 suggested[token] += probability / len(source_ids)
@@ -239,8 +240,8 @@ def learn_lexicon(
         probabilities = counts / np.bincount(unique // size, counts)[unique // size]
     lexicon: dict[int, dict[int, float]] = collections.defaultdict(dict)
     for code in np.flatnonzero(probabilities > 0.01):
-        source, target = divmod(int(unique[code]), size)
-        lexicon[source][target] = float(probabilities[code])
+        read, written = divmod(int(unique[code]), size)
+        lexicon[read][written] = float(probabilities[code])
     return dict(lexicon)
 
 

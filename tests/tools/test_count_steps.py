@@ -1,4 +1,4 @@
-"""How long the ways of the data through the files are: printed, without a limit until they are short again."""
+"""How long the ways of the data through the files are: printed; a limit follows once they are short."""
 
 import pytest
 
