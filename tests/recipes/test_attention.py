@@ -61,8 +61,8 @@ def test_each_vocabulary_has_ranks_of_its_own(tmp_path):
     (tmp_path / "a").write_text("a b b\nb\n")
     (tmp_path / "b").write_text("z z y\nx z y\n")
     files = (tmp_path / "a", tmp_path / "b")
-    for file in files:
-        (tmp_path / f"{file.name}.dev").write_text(file.read_text())
+    for file, line in zip(files, ("a a", "y y"), strict=True):
+        (tmp_path / f"{file.name}.dev").write_text(f"{line}\n")
     corpus = corpus_from_files(files, [tmp_path / "a.dev", tmp_path / "b.dev"], test_size=0)
     with SummaryWriter(tmp_path / "events") as writer:
         for sides, expected in (
