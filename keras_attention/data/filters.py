@@ -8,14 +8,15 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from keras_attention.data.held_out import text_hash
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.utils.checks import check_boolean, check_integer, check_number
+
+if TYPE_CHECKING:
+    import numpy as np
 
 KEPT = 0
 RULES = ("empty", "over_long", "length_ratio", "duplicate")  # in the order of the checks
@@ -120,6 +121,8 @@ class FilteredText(ParallelText):
     def _scan(self) -> tuple[int, str]:
         if self._summary is None:
             rules, digest = self._judged()
+            import numpy as np
+
             counts = np.bincount(rules, minlength=len(RULES) + 1).tolist()
             self._report = {"read": len(rules), "kept": counts[KEPT]} | dict(
                 zip(RULES, counts[1:], strict=True)
@@ -142,6 +145,8 @@ class FilteredText(ParallelText):
                 hashes.append(text_hash(*pair))
 
         _, digest = self.unfiltered.read_through(judge)
+        import numpy as np
+
         result = np.array(rules, np.uint8)
         if hashes:
             kept = np.flatnonzero(result == KEPT)
@@ -152,9 +157,12 @@ class FilteredText(ParallelText):
 def repeated(values: np.ndarray) -> np.ndarray:
     """Positions of the values that occurred before, ascending.
 
+    >>> import numpy as np
     >>> repeated(np.array([5, 7, 5, 5, 7, 6])).tolist()
     [2, 3, 4]
     """
+    import numpy as np
+
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     return np.sort(order[1:][ordered[1:] == ordered[:-1]])
