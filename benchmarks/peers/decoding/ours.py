@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from peers.decoding.job import DecodingPeer
@@ -49,10 +50,14 @@ class KerasAttention(DecodingPeer):
             # Other checkouts have `fast`, or no choice.
             **({} if self.engine == "auto" else {"engine": self.engine}),
         )
-        is_known = hasattr(self.translator, "engine_for")
+        # Asked for by its name, an engine is compiled before it translates: chosen, it may leave the first
+        # texts to NumPy.
+        name = self.translator.engine_for(self.batch_size).name
+        if name != "plain":
+            self.translator = dataclasses.replace(self.translator, engine=name)
         return {
             "backend": self.keras.backend.backend(),
-            "engine": self.translator.engine_for(self.batch_size).name if is_known else "unknown",
+            "engine": name,
             "parameters": model.count_params(),
         }
 
