@@ -16,27 +16,26 @@ from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.exports import FORMATS, options_of
 from keras_attention.interop.ctranslate2 import QUANTIZATIONS
 from keras_attention.utils.checks import check_integer
-from keras_attention.utils.files import check_destination, write_json
 from keras_attention.utils.progress import say, show
 
 DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
 as a MarianMT or Pegasus folder of Hugging Face, as ONNX files, or as a SavedModel of TensorFlow.
 
-With --check, the programs that read the format translate a text, each in a process of its own, and score the
-model's translations. A table shows what differs, and what each costs; the exit code is 1 if the export is not
-the model. Without --format, an export that was written earlier is checked.
+With --check, this package and the program that the format is for, if it is installed, translate some
+sentences from the export: a file's, or the examples in the model's card. The exit code is 1 if a translation
+is not the model's. Without --format, an export that was written earlier is checked.
 """
 EXAMPLE = """
 examples:
   keras-attention export runs/demo demo_marian --format hugging_face
   keras-attention export runs/demo demo_ct2 --format ctranslate2 --quantization int8
-  keras-attention export runs/demo demo_onnx --format onnx --check test.en --check-references test.de
+  keras-attention export runs/demo demo_onnx --format onnx --check
   keras-attention export runs/demo demo_tf/1 --format saved_model
 """
 
 
 def main(arguments: Sequence[str], program: str) -> None:
-    """Write a model for another program, and compare what it makes of it."""
+    """Write a model for another program, and compare its translations."""
     parser = _parser(program)
     options = parser.parse_args(arguments)
     if options.max_length is not None:
@@ -47,11 +46,11 @@ def main(arguments: Sequence[str], program: str) -> None:
     for name in wanted:
         if name not in options_of(options.format):
             raise ValueError(f"{flag(name)} is not for --format {options.format}.")
-    texts, references = _check_texts(options)
+    texts = _check_texts(options)
     if options.format is None:
-        from keras_attention.recipes.export_check import readers_of
+        from keras_attention.recipes.export_check import programs_of
 
-        readers_of(options.folder)
+        programs_of(options.folder)
     is_tensorflow = options.format == "saved_model"
     if is_tensorflow:  # It writes the models of all backends.
         if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
@@ -65,15 +64,12 @@ def main(arguments: Sequence[str], program: str) -> None:
             options.folder, options.format, overwrite=options.overwrite, **wanted
         )
         print(f"The model is in {path}", flush=True)
-    if texts is None:
+    if options.check is None:
         return
     from keras_attention.recipes.export_check import check_export
 
-    beam_size = 1 if options.check_beam_size is None else options.check_beam_size
-    found = check_export(translator, options.folder, texts, references, beam_size=beam_size)
+    found = check_export(translator, options.folder, texts)
     show(str(found))
-    if options.check_output is not None:
-        write_json(options.check_output, found.as_dict())
     if not found.passed:
         raise SystemExit(FAILURE)
 
@@ -88,32 +84,16 @@ def _parser(program: str) -> Parser:
     add("--quantization", precision, choices=QUANTIZATIONS)
     add("--max-length N", "number of positions (the format's usual one)", int)
     add("--overwrite", "replace what this command wrote to FOLDER")
-    add("--check FILE", "compare translations of this text, a sentence a line", Path)
-    add("--check-references FILE", "its translation, for BLEU", Path)
-    add("--check-beam-size N", "number of beams of the check (1)", int)
-    add("--check-output FILE", "write what the check found as JSON", Path)
+    check = "compare translations of these sentences, one a line (the examples in the model's card)"
+    add("--check FILE", check, Path, nargs="?", const=True)
     return parser
 
 
-def _check_texts(options: Any) -> tuple[list[str] | None, list[str] | None]:
-    """Return the text and the references of the check; refuse wrong options before there is a folder."""
-    names = ("check_references", "check_beam_size", "check_output")
-    if options.check is None:
-        for name in given(options, names):
-            raise ValueError(f"{flag(name)} is for --check, which is missing.")
-        return None, None
-    if options.check_beam_size is not None:
-        check_integer("--check-beam-size", options.check_beam_size, 1)
-    files = [file for file in (options.check, options.check_references) if file is not None]
-    if options.check_output is not None:
-        check_destination(options.check_output, sources=files)
-    texts, *others = (list(read_lines(file)) for file in files)
+def _check_texts(options: Any) -> list[str] | None:
+    """Return the sentences of a file, before there is a folder; None if none is named."""
+    if options.check in (None, True):
+        return None
+    texts = list(read_lines(options.check))
     if not any(map(normalize, texts)):
         raise ValueError(f"'{options.check}' holds no sentence.")
-    references = others[0] if others else None
-    if references is not None and len(references) != len(texts):
-        raise ValueError(
-            f"'{options.check}' has {len(texts)} lines, '{options.check_references}' {len(references)}: each "
-            "text needs its reference."
-        )
-    return texts, references
+    return texts
