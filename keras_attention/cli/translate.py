@@ -28,8 +28,10 @@ from keras_attention.cli.search_options import (
     given_search_options,
 )
 from keras_attention.cli.streams import chunks_as_they_come
+from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.unusual_texts import UnusualTexts
+from keras_attention.decoding.word_links import check_head
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say
@@ -174,7 +176,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
 
         translator = checkpoint_translator(options.model, options.checkpoint, **given)
-    elif options.ensemble or options.phrases_file or options.alignment or options.markup:
+    elif options.ensemble or options.phrases_file or options.alignment:
         start_backend()
         translator = keras_translator(options.model, **given)
         if options.ensemble:
@@ -194,11 +196,14 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
 
 def _reading_attention(translator: Any, options: argparse.Namespace) -> tuple[Any, Any]:
     """Return what translates lines, and what adds alignments to their translations, or None."""
-    if not (options.alignment or options.markup):
+    if options.markup:  # Needs no Keras.
+        check_head(translator.model, options.alignment_head)
+        return MarkedTranslator(translator, options.alignment_head), None
+    if not options.alignment:
         return translator, None
-    from keras_attention.recipes.marked import reading_attention
+    from keras_attention.recipes.aligning import reading_attention
 
-    return reading_attention(translator, _aligned(options), options.alignment_head)
+    return reading_attention(translator, "alignment", options.alignment_head)
 
 
 def _aligned(options: argparse.Namespace) -> str | None:

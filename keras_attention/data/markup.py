@@ -31,7 +31,10 @@ from keras_attention.utils.checks import (
 
 # Every repetition ends at the next "<" or has a limit, so that hostile text takes no more than linear time.
 TAG = r"""<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?P<rest>(?:[\s/](?:[^<>"']|"[^"<]*"|'[^'<]*')*)?)>"""
-COMMENT = r"<!--[^<]*?-->"
+COMMENT = r"<!--[^<]*?-->|<[!?][^<>]*>"
+# Elements whose inside is no text.
+KEPT = r"""(?i:<(?P<kept>code|pre|script|style)(?:\s[^<>]*)?>
+    (?:[^<]|<(?!/?(?P=kept)[\s>]))*+</(?P=kept)\s*>)"""
 ENTITY = r"&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
 PLACEHOLDER = r"""
     \{\{[ ]?[^\s{}<>&]{0,100}[ ]?\}\}                     # {{name}}
@@ -41,8 +44,17 @@ PLACEHOLDER = r"""
     | (?<![\d%])%\d{1,2}                                  # %1
 """
 MARK = re.compile(
-    f"(?P<tag>{TAG}|{COMMENT})|(?P<entity>{ENTITY})|(?P<placeholder>{PLACEHOLDER})", re.X
+    f"(?P<tag>{KEPT}|{TAG}|{COMMENT})|(?P<entity>{ENTITY})|(?P<placeholder>{PLACEHOLDER})", re.X
 )
+# No sentence of HTML goes on behind these.
+BLOCK = re.compile(
+    "address|article|aside|blockquote|body|br|button|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
+    "figcaption|figure|footer|form|h[1-6]|head|header|hr|html|legend|li|link|main|meta|nav|ol|optgroup|option|"
+    "p|pre|script|section|select|style|summary|table|tbody|td|textarea|tfoot|th|thead|title|tr|ul",
+    re.IGNORECASE,
+)
+# The line ends of texts. The tokenizer takes all others as white space.
+LINE_END = re.compile(r"(\r\n|\r|\n)")
 # What follows a word without a space.
 CLOSING = frozenset(".,;:!?…)]}")
 
@@ -57,12 +69,31 @@ def placeholders_of(text: str) -> Counter[str]:
     return Counter(match[0] for match in MARK.finditer(text) if match["placeholder"])
 
 
+def split_blocks(text: str) -> list[str]:
+    """Return the texts between the blocks of HTML, each followed by the tag that ends it.
+
+    If there is no tag, they are the lines.
+
+    >>> split_blocks("<p>One <b>dog</b>.</p>Two")
+    ['', '<p>', 'One <b>dog</b>.', '</p>', 'Two']
+    """
+    parts: list[str] = []
+    end, tags = 0, [match for match in MARK.finditer(text) if match["tag"]]
+    for match in tags:
+        name = match["name"] or match["kept"]
+        if name is None or BLOCK.fullmatch(name):
+            parts += [text[end : match.start()], match[0]]
+            end = match.end()
+    return [*parts, text[end:]] if tags else LINE_END.split(text)
+
+
 class Markup:
     """A text with tags and placeholders, and its plain text.
 
     Tags in pairs enclose words. All else stands by itself: `<br/>`, comments, a tag without its partner, and
     placeholders such as `{0}`, `${name}`, `{{name}}`, `%s`, `%(name)s` and `%1`. A `<` that begins no tag is
-    text. Entities such as `&amp;` are read as what they stand for.
+    text. Entities such as `&amp;` are read as what they stand for. The elements `code`, `pre`, `script` and
+    `style` have no text inside, and stay as they are.
 
     Args:
         text: The text.

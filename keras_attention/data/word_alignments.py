@@ -8,11 +8,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.utils.checks import check_text
 from keras_attention.utils.sides import piece_of
-from keras_attention_viewer.tokens import describe_tokens, split_words, words_between_spaces
+from keras_attention_viewer.tokens import (
+    describe_tokens,
+    is_sentence_pieces,
+    split_words,
+    words_between_spaces,
+)
 
 Links = tuple[tuple[int, int], ...]
 # In place of a file: the true links that the corpus has.
@@ -132,3 +139,33 @@ def word_positions(
     positions = itertools.chain.from_iterable(words)
     groups = itertools.groupby(positions, key=lambda position: tokens[position]["word"])
     return [list(group) for _, group in groups]
+
+
+def links_between(
+    tokenizer: Any, source: Sequence[int], target: Sequence[int], weights: np.ndarray
+) -> Links:
+    """Return the links of a pair of token ids from weights (T, S): of each target word, its source word."""
+    pieces = [
+        [piece_of(tokenizer, token, side) for token in ids]
+        for side, ids in (("source", source), ("target", target))
+    ]
+    # A translation may have no word's start at all.
+    is_marked = is_sentence_pieces(pieces[0] + pieces[1])
+    columns, rows = (
+        _members(word_positions(tokenizer, ids, side, is_marked), len(ids))
+        for side, ids in (("source", source), ("target", target))
+    )
+    if not len(rows) or not len(columns):
+        return ()
+    # Weights are summed over the pieces of the word that is read from, and averaged over those that read.
+    means = rows / rows.sum(axis=1, keepdims=True)
+    words = means @ weights[: len(target), : len(source)] @ columns.T
+    return tuple((int(word), number) for number, word in enumerate(words.argmax(axis=1)))
+
+
+def _members(words: Sequence[Sequence[int]], length: int) -> np.ndarray:
+    """Return which tokens belong to which word, as zeros and ones (words, length)."""
+    members = np.zeros((len(words), length))
+    for number, word in enumerate(words):
+        members[number, word] = 1
+    return members

@@ -67,6 +67,7 @@ class WatchedSpec:
 
     def __init__(self, spec: TransformerSpec):
         self.spec = spec
+        self.max_length = spec.max_length
         self._engine = NumPyEngine(spec, "float32")
         self._engine.operations = self._operations = WatchedOperations(spec)
         self._engine.read_weights()

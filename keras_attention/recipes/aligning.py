@@ -7,24 +7,25 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from keras_attention.data.normalization import normalize
-from keras_attention.data.word_alignments import word_positions
+from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.translator import Translation, Translator
-from keras_attention.recipes.scoring import batches_of, padded, token_log_probabilities
+from keras_attention.decoding.word_links import asked_head, check_head, word_links
+from keras_attention.recipes.scoring import token_log_probabilities
 from keras_attention.utils.checks import check_choice, check_has, check_iterable, check_texts
-from keras_attention.utils.sides import encode_side, end_of, piece_of
+from keras_attention.utils.sides import encode_ended
 from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention_viewer.alignment import ROWS, Alignments
 from keras_attention_viewer.codec import dequantize
-from keras_attention_viewer.tokens import is_sentence_pieces
 
 if TYPE_CHECKING:
     from keras_attention.data.corpus import Corpus
     from keras_attention.recipes.run import Run
 
+# What a second reading of translations is for: see `reading_attention`.
+ALIGNED = ("alignment", "markup")
 # Pairs whose true alignments are compared, and how many of them are read at once.
 MEASURED, AT_ONCE = 500, 50
 # A head: number of its layer and its own, both from 0.
@@ -76,26 +77,19 @@ def with_details(
             f"Every text needs its translations. Received: {len(texts)} texts, {len(translations)} "
             "lists of translations"
         )
-    head, known_rows = _asked(translator.card.get("alignment"), head)
+    head, known_rows = asked_head(translator.card, head)
     is_predicting = check_choice("rows", rows or known_rows, [*ROWS]) == "predicted"
     pairs = [
         (row, column) for row, found in enumerate(translations) for column in range(len(found))
     ]
     # An empty line is not translated by the model.
     pairs = [(row, column) for row, column in pairs if normalize(texts[row])]
-    end = end_of(tokenizer, "source")
-    sources = [
-        [*ids, *end] for ids in encode_side(tokenizer, [texts[r] for r, _ in pairs], "source")
-    ]
+    sources = encode_ended(tokenizer, [texts[row] for row, _ in pairs], "source")
     chosen = [translations[row][column] for row, column in pairs]
     targets = [[*each.token_ids, *[tokenizer.end_token_id] * each.is_finished] for each in chosen]
     scores = token_log_probabilities(model, tokenizer, sources, targets, translator.show_progress)
-    links: dict[int, tuple[tuple[int, int], ...]] = {}
-    for batch in batches_of(sources, targets):
-        read, written = [sources[i] for i in batch], [chosen[i].token_ids for i in batch]
-        weights = _weights(model, tokenizer, read, written, head, is_predicting)
-        for i, weights_of_pair in zip(batch, weights, strict=True):
-            links[i] = _links(tokenizer, sources[i], chosen[i].token_ids, weights_of_pair)
+    written = [each.token_ids for each in chosen]
+    links = word_links(model, tokenizer, sources, written, head, is_predicting)
     result = [
         [dataclasses.replace(each, alignment=(), token_scores=()) for each in found]
         for found in translations
@@ -108,20 +102,19 @@ def with_details(
     return result
 
 
-def _asked(known: Any, head: Sequence[int] | None) -> tuple[Sequence[int] | None, str]:
-    """Return the head to ask and what its rows stand for, by what the card knows."""
-    own = known.get("head") if isinstance(known, Mapping) else None
-    if own is None or (head is not None and not np.array_equal(head, own)):
-        return head, "read"
-    return own, "predicted" if known.get("rows") == "predicted" else "read"
+def reading_attention(
+    translator: Translator, aligned: str | None, head: Sequence[int] | None
+) -> tuple[Any, Any]:
+    """Return what translates lines, and what adds to their translations, for `result_lines`.
 
-
-def check_head(translator: Translator, head: Sequence[int] | None) -> None:
-    """Raise a ValueError unless attention can be read in the model of a translator, and it has the head."""
-    model = translator.model
-    check_has("model", model, "a Keras model, whose attention can be read", "attention_scores")
-    if head is not None:
-        _check_within(head, len(model.decoder_blocks), model.num_heads)
+    `aligned` is one of `ALIGNED`, or None for neither; `head` aligns, as of `with_details`.
+    """
+    if aligned is None:
+        return translator, None
+    check_head(translator.model, head)
+    if aligned == "markup":
+        return MarkedTranslator(translator, head), None
+    return translator, lambda texts, found: with_details(translator, texts, found, head)
 
 
 def alignment_head(
@@ -146,15 +139,6 @@ def alignment_head(
 def _least(rates: np.ndarray) -> list[int]:
     """Return where the error rates (rows, layers, heads) are the least."""
     return list(map(int, np.unravel_index(rates.argmin(), rates.shape)))
-
-
-def _check_within(head: Sequence[int], layers: int, heads: int) -> None:
-    is_pair = np.shape(head) == (2,) and np.asarray(head).dtype.kind in "iu"
-    if not (is_pair and 0 <= head[0] < layers and 0 <= head[1] < heads):
-        raise ValueError(
-            f"`head` must be a layer from 0 to {layers - 1} and a head from 0 to {heads - 1}. "
-            f"Received: {head!r}"
-        )
 
 
 def alignment_figures(run: Run, split: str) -> dict[str, Any]:
@@ -217,55 +201,3 @@ def _error_rates(
     if len(rates) < len(ROWS):  # No sentence has a true alignment.
         return None, sentences
     return np.reshape(rates, (len(ROWS), *shape)), sentences
-
-
-def _weights(
-    model: Any,
-    tokenizer: Any,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    head: Sequence[int] | None,
-    is_predicting: bool,
-) -> np.ndarray:
-    """Return the weights (B, T, S) of the row in which the decoder reads, or predicts, each target token."""
-    pad, most = tokenizer.pad_token_id, getattr(model, "max_length", None)
-    # A first row reads the start token. One that was cut off may have no position left to be read at.
-    read = padded([[tokenizer.start_token_id, *ids][:most] for ids in targets], pad, most)
-    rows = np.arange(max(map(len, targets))) + (not is_predicting)
-    rows = np.minimum(rows, read.shape[1] - 1)
-    layers = model.attention_scores(padded(sources, pad, most), read)["cross"]
-    if head is None:
-        arrays = [keras.ops.convert_to_numpy(layer).mean(axis=1) for layer in layers]
-        return np.mean(arrays, axis=0)[:, rows]
-    _check_within(head, len(layers), layers[0].shape[1])
-    return keras.ops.convert_to_numpy(layers[head[0]])[:, head[1], rows]
-
-
-def _links(
-    tokenizer: Any, source: Sequence[int], target: Sequence[int], weights: np.ndarray
-) -> tuple[tuple[int, int], ...]:
-    """Return the links of a pair from weights (T, S)."""
-    pieces = [
-        [piece_of(tokenizer, token, side) for token in ids]
-        for side, ids in (("source", source), ("target", target))
-    ]
-    # A translation may have no word's start at all.
-    is_marked = is_sentence_pieces(pieces[0] + pieces[1])
-    columns, rows = (
-        _members(word_positions(tokenizer, ids, side, is_marked), len(ids))
-        for side, ids in (("source", source), ("target", target))
-    )
-    if not len(rows) or not len(columns):
-        return ()
-    # Weights are summed over the pieces of the word that is read from, and averaged over those that read.
-    means = rows / rows.sum(axis=1, keepdims=True)
-    words = means @ weights[: len(target), : len(source)] @ columns.T
-    return tuple((int(word), number) for number, word in enumerate(words.argmax(axis=1)))
-
-
-def _members(words: Sequence[Sequence[int]], length: int) -> np.ndarray:
-    """Return which tokens belong to which word, as zeros and ones (words, length)."""
-    members = np.zeros((len(words), length))
-    for number, word in enumerate(words):
-        members[number, word] = 1
-    return members

@@ -16,8 +16,8 @@ from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.aligning import ALIGNED, reading_attention
 from keras_attention.recipes.bulk_work import BulkWork, Chunk, TextFile
-from keras_attention.recipes.marked import ALIGNED, reading_attention
 from keras_attention.recipes.scoring import log_probabilities
 from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import (

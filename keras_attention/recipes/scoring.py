@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_attention.decoding.unusual_texts import UnusualTexts
+from keras_attention.decoding.word_links import batches_of, padded
 from keras_attention.ops.operations import token_nll
 from keras_attention.spec.parts import check_finite
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.sides import encode_side, end_of
-
-# Lengths are padded to a multiple of this, so that few shapes occur.
-LENGTH_MULTIPLE = 8
-BATCH_TOKENS = 2048
+from keras_attention.utils.sides import encode_ended
 
 
 def log_probabilities(
@@ -47,11 +44,10 @@ def ids_of_pairs(
     tokenizer: Any, sources: Sequence[str], translations: Sequence[str]
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the token ids of sources and of translations, each with its end token."""
-    source_ids, target_ids = (
-        [[*ids, *end_of(tokenizer, side)] for ids in encode_side(tokenizer, texts, side)]
-        for side, texts in (("source", sources), ("target", translations))
+    return (
+        encode_ended(tokenizer, sources, "source"),
+        encode_ended(tokenizer, translations, "target"),
     )
-    return source_ids, target_ids
 
 
 def token_log_probabilities(
@@ -80,18 +76,6 @@ def token_log_probabilities(
     return results
 
 
-def batches_of(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-) -> Iterator[list[int]]:
-    """Yield the indices of pairs of about equal length, as many as memory has room for; longest first."""
-    longest = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
-    order = sorted(range(len(sources)), key=lambda index: longest[index])
-    while order:
-        rows = max(1, BATCH_TOKENS // longest[order[-1]])
-        yield order[-rows:]
-        order = order[:-rows]
-
-
 def _scores(model: Any, tokenizer: Any, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Return the log-probability of each token of `target` (B, T); 0 for padding."""
     start = np.full((len(target), 1), tokenizer.start_token_id, "int32")
@@ -101,11 +85,3 @@ def _scores(model: Any, tokenizer: Any, source: np.ndarray, target: np.ndarray) 
     losses = ops.convert_to_numpy(token_nll(rows, ops.reshape(target, (-1,))))
     losses = losses.reshape(target.shape).astype("float64")
     return -np.where(target != tokenizer.pad_token_id, losses, 0.0)
-
-
-def padded(rows: Sequence[Sequence[int]], pad: int, most: int | None = None) -> np.ndarray:
-    """Return rows of ids as an array, filled up to a multiple of `LENGTH_MULTIPLE`, if `most` has room."""
-    longest = max(map(len, rows))
-    length = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-    length = length if most is None else max(longest, min(length, most))
-    return np.array([[*row, *[pad] * (length - len(row))] for row in rows], "int32")

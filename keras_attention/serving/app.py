@@ -20,6 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from keras_attention.data.normalization import normalize
+from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.requests import WrongText
 from keras_attention.decoding.translation import Translation
 from keras_attention.serving.attention import (
@@ -30,7 +31,6 @@ from keras_attention.serving.attention import (
     translator_without,
 )
 from keras_attention.serving.fields import (
-    LINE_END,
     Asked,
     Limits,
     read_asked,
@@ -86,6 +86,7 @@ class Service:
         self.worker = Worker(self._work, limits.waiting, MOST_TOGETHER, "translating")
         self.watcher: Worker | None = None
         # Each has an engine of its own; a page asks for the same heads again and again.
+        self._marked = functools.cache(functools.partial(MarkedTranslator, is_html=True))
         self._without = functools.lru_cache(MOST_VARIANTS)(translator_without)
         if start_keras is not None:
             self.watcher = Worker(AttentionReader(start_keras), MOST_ATTENTION, 1, "attention")
@@ -136,13 +137,13 @@ class Service:
         asked = read_asked(await read_fields(request, self.limits.body), self.limits)
         model = self._model(asked)
         # Lines are translated each for itself; what separates them stays.
-        parts = [LINE_END.split(text) for text in asked.texts]
-        lines = [line for text in parts for line in text[::2] if line.strip()]
-        texts = Texts(model.translator, lines, asked.alternatives + 1)
+        lines = [line for text in asked.parts for line in text[::2] if line.strip()]
+        translator = self._marked(model.translator) if asked.is_html else model.translator
+        texts = Texts(translator, lines, asked.alternatives + 1)
         found = await self._translated(request, texts)
         self.metrics.characters.inc(sum(map(len, asked.texts)))
         best = iter(found)
-        joined = [_joined(text, best) for text in parts]
+        joined = [_joined(text, best) for text in asked.parts]
         fields: dict[str, Any] = {
             "translatedText": [texts[0] for texts, _ in joined],
             "scores": [scores for _, scores in joined],
@@ -163,7 +164,7 @@ class Service:
         asked, (prefix, heads) = read_asked(fields, self.limits), read_tried(fields, self.limits)
         model = self._model(asked)
         (text, *more) = asked.texts
-        if more or not normalize(text) or LINE_END.search(text):
+        if more or not normalize(text) or len(asked.parts[0]) > 1 or asked.is_html:
             raise refusal("`q` must be one line of text.")
         wanted = Texts(model.translator, [text], asked.alternatives + 1, prefix)
         content: dict[str, Any] = {"attention": None}

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from keras_attention.data.markup import LINE_END, split_blocks
 from keras_attention.spec.heads import Head
 
 # A client has so long to send its request; one that sends nothing more would hold up a clean stop.
@@ -31,8 +32,6 @@ CHARSET = re.compile(
 )
 # As zlib counts: its own header, which is called deflate, or that of gzip.
 PACKED = {"deflate": 15, "gzip": 31, "x-gzip": 31}
-# The line ends of texts. The tokenizer takes all others as white space.
-LINE_END = re.compile(r"(\r\n|\r|\n)")
 
 
 class Limits(NamedTuple):
@@ -184,6 +183,8 @@ class Asked(NamedTuple):
 
     Attributes:
         texts: The texts.
+        parts: For each its lines, or texts of HTML, in turn with what separates them, which stays.
+        is_html: Whether there are tags and entities.
         is_list: Whether they came as a list.
         source: Code of their language, or `"auto"`.
         target: Code of the language to translate to.
@@ -191,6 +192,8 @@ class Asked(NamedTuple):
     """
 
     texts: Sequence[str]
+    parts: Sequence[Sequence[str]]
+    is_html: bool
     is_list: bool
     source: str
     target: str
@@ -206,7 +209,12 @@ def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
     texts = q if isinstance(q, list) else [q]
     if not all(isinstance(text, str) for text in texts):
         raise refusal("`q` must be a text, or a list of texts.")
-    lines = [line for text in texts for line in LINE_END.split(text)[::2] if line.strip()]
+    form = fields.get("format") or "text"
+    if form not in ("text", "html"):
+        raise refusal(f"The format must be 'text' or 'html'. Received: {form!r}")
+    is_html = form == "html"
+    parts = [split_blocks(text) if is_html else LINE_END.split(text) for text in texts]
+    lines = [line for each in parts for line in each[::2] if line.strip()]
     numbers = {
         "texts": (len(texts), limits.texts),
         "characters": (sum(map(len, texts)), limits.characters),
@@ -224,11 +232,9 @@ def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
     except UnicodeEncodeError:
         problem = "The request holds half of a surrogate pair, which is no character."
         raise refusal(problem) from None
-    form = fields.get("format") or "text"
-    if form != "text":
-        raise refusal(f"The format must be 'text'; HTML is not supported. Received: {form!r}")
     source, target = (code.lower() for code in languages)
-    return Asked(texts, isinstance(q, list), source, target, _alternatives(fields))
+    is_list, number = isinstance(q, list), _alternatives(fields)
+    return Asked(texts, parts, is_html, is_list, source, target, number)
 
 
 class Tried(NamedTuple):

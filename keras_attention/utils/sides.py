@@ -11,6 +11,12 @@ def encode_side(tokenizer: Any, texts: Iterable[str], side: str, **options: Any)
     return tokenizer.encode(list(texts), **options, **_named(tokenizer, side))
 
 
+def encode_ended(tokenizer: Any, texts: Iterable[str], side: str) -> list[list[int]]:
+    """Return the ids of each text of one side as the model reads or writes them, with the end token."""
+    end = end_of(tokenizer, side)
+    return [[*ids, *end] for ids in encode_side(tokenizer, texts, side)]
+
+
 def decode_side(tokenizer: Any, ids: Any, side: str) -> str:
     """Return the text of ids of one side."""
     return tokenizer.decode(ids, **_named(tokenizer, side))

@@ -1,6 +1,8 @@
 """The command `serve` as users run it: processes on real sockets, the package's model, a client of others."""
 
+import html
 import json
+import re
 import signal
 import socket
 import sys
@@ -103,6 +105,37 @@ def test_many_clients_at_once_get_each_its_own(server, translator, sentences):
             status, content = answer.result(WAIT)
             assert (status, content["translatedText"]) == (200, expected[sentence])
         assert {other.result(WAIT) for other in others} == {400, None}
+
+
+HTML = [
+    "The dog sleeps.",
+    "The <b>dog</b> sleeps.",
+    "<p>The <i>old</i> woman sees\n<a href='x'>a <u>house</u></a>.</p>\n<ul><li>The dog sleeps.<br></ul>",
+    "The dog sleeps &amp; the &lt;woman&gt; sees it&#39;s house.",
+    "",
+    "<img src='x'>",
+    "The dog sleeps.\nThe woman sees a house.",
+]
+
+
+def test_html_keeps_its_tags_and_entities(server, translator):
+    """Without Keras: NumPy reads the attention."""
+    status, content = translate(server.port, HTML, format="html", alternatives=1)
+    texts = content["translatedText"]
+    assert status == 200
+    alone = translate(server.port, HTML[2], format="html")[1]
+    assert alone["translatedText"] == texts[2]
+    assert alone["scores"] == pytest.approx(content["scores"][2][:1], abs=1e-4)
+    assert texts[0] == translate(server.port, HTML[0])[1]["translatedText"]
+    assert texts[1] == "Der <b>Hund</b> schläft."
+    inner = "Die <i>alte</i> Frau sieht <a href='x'>ein <u>Haus</u></a>."
+    assert texts[2] == f"<p>{inner}</p>\n<ul><li>Der Hund schläft.<br></ul>"
+    assert texts[3] == html.escape(translator(html.unescape(HTML[3])), quote=False)
+    assert texts[4:6] == HTML[4:6]
+    assert texts[6].split("\n") == translator(HTML[6].split("\n"))
+    [other] = content["alternatives"][1]
+    best = translator.translate("The dog sleeps.", n_best=2)[1]
+    assert re.sub("</?b>", "", other) == best.text and other.count("b>") == 2
 
 
 HOSTILE = ["\x00", "a\x00b", "\u202e\ufeff", "\U0001f9d9" * 90, "<script>", "ﷺ" * 300, "\n" * 500]

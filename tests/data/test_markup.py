@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from keras_attention.data.markup import Markup, placeholders_of
+from keras_attention.data.markup import Markup, placeholders_of, split_blocks
 
 pytestmark = pytest.mark.backends("tensorflow")  # needs none
 
@@ -69,6 +69,9 @@ SAME = [(i, i) for i in range(9)]
         ("a &lt; b &amp;c", "a < b &c", "A < B &C", "0-0 1-1", "A &lt; B &amp;C"),
         ("1 < 2 <b>x</b>", "1 < 2 x", "1 < 2 X", "3-3", "1 &lt; 2 <b>X</b>"),
         ("AT&T &nosuch; a<b", "AT&T &nosuch; a<b", "AT&T <b>", "", "AT&T <b>"),
+        # Code and the kind of a document are no text.
+        ("a <code>if (x<y) b</code> c", "a c", "C A", "0-1 1-0", "C A <code>if (x<y) b</code>"),
+        ("<!DOCTYPE html>a", "a", "A", "0-0", "<!DOCTYPE html>A"),
         # Nothing but marks.
         ("<br/>", "", "", "", "<br/>"),
         ("<b><i></i></b>{0} %s", "", "", "", "<b><i></i></b>{0} %s"),
@@ -81,6 +84,27 @@ def test_written_out_alignments(text, plain, translation, links, expected):
     assert markup.plain == plain
     assert markup.carried(translation, links) == expected
     assert markup.carried(translation, links) == expected  # nothing is used up
+
+
+@pytest.mark.parametrize(
+    "text, texts",
+    [
+        ("a\nb\r\nc &amp; d", ["a", "b", "c &amp; d"]),
+        ("<b>a\nb</b>", ["<b>a\nb</b>"]),
+        (
+            "<UL>\n<li>a <i>b</i></LI>\n<li class='x > y'>c<br/>d</ul>e",
+            ["a <i>b</i>", "c", "d", "e"],
+        ),
+        ("a<pre>b\n <p>c</pre>d<!-- e\nf -->g", ["a", "d", "g"]),
+        ("a<SCRIPT>if (x<y) b</p></script >c<style></style>d", ["a", "c", "d"]),
+        ("<!DOCTYPE html><p>Press <code>a<p>b</code>.", ["Press <code>a<p>b</code>."]),
+        ("1 <p 2 </p >c", ["1 <p 2 ", "c"]),
+    ],
+)
+def test_texts_between_blocks(text, texts):
+    parts = split_blocks(text)
+    assert [part for part in parts[::2] if part.strip()] == texts
+    assert "".join(parts) == text
 
 
 def test_placeholders():

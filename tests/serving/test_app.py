@@ -169,7 +169,7 @@ REFUSED = {
     "no text as source": ({"source": ["en"]}, "`source` and `target` must be codes"),
     "half a character as source": ({"source": "\ud800"}, "half of a surrogate pair"),
     "no such pair": ({"target": "fr"}, "no model from 'en' to 'fr'. It translates en to de."),
-    "HTML": ({"format": "html"}, "HTML is not supported"),
+    "another format": ({"format": "xml"}, "The format must be 'text' or 'html'. Received: 'xml'"),
     "half an alternative": ({"alternatives": 0.5}, "`alternatives` must be a whole number"),
     "a true alternative": ({"alternatives": True}, "`alternatives` must be a whole number"),
     "alternatives below 0": ({"alternatives": -1}, "`alternatives` must be a whole number"),

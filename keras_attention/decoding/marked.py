@@ -1,0 +1,124 @@
+"""Translates text with tags and placeholders, which come out at the aligned places."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from keras_attention.data.markup import Markup, placeholders_of
+from keras_attention.decoding.requests import WrongText
+from keras_attention.decoding.translation import Translation
+from keras_attention.decoding.unusual_texts import UnusualTexts
+from keras_attention.decoding.word_links import asked_head, attention_of, word_links
+from keras_attention.utils.checks import check_texts
+from keras_attention.utils.sides import encode_ended
+
+# Arguments of `Translator.translate` with an entry for each text.
+BESIDE = ("prefixes", "phrases")
+
+
+@dataclasses.dataclass(frozen=True)
+class MarkedTranslator:
+    """Translates texts with tags and placeholders, which are put at the aligned places of the translations.
+
+    The model reads the text without tags; then `Markup.carried` puts them where the words inside them have
+    gone, by its cross-attention. Placeholders stay in the text at first. Where a translation has not copied
+    each of them once, the text is translated without them, and they are put back as tags are.
+
+    Args:
+        translator: The `Translator`. Attention is read in its Keras model, or in its spec by NumPy.
+        head: The head that says which words belong together, as of `recipes.aligning.with_details`.
+        is_html: Whether the texts are HTML, of which only tags are marks. Then each `<` in a translation
+            that is no mark of the text comes out as an entity.
+
+    Example:
+
+    ```python
+    MarkedTranslator(Translator.from_run("RUN")).translate(["Press <b>OK</b> in {name}."])
+    ```
+    """
+
+    translator: Any
+    head: Sequence[int] | None = None
+    is_html: bool = False
+
+    def translate(
+        self, texts: Sequence[str], n_best: int = 1, **asked: Any
+    ) -> list[list[Translation]]:
+        """Return the translations of each text.
+
+        Args:
+            texts: The texts. For what is a tag or a placeholder see `data.markup.Markup`.
+            n_best: As of `Translator.translate`.
+            **asked: Further arguments of `Translator.translate`.
+
+        Returns:
+            For each text its translations. Those of a text without tags, entities and placeholders are the
+            translator's. Else `text` has the marks, and all else is of the plain text.
+
+        Raises:
+            ValueError: As of `Translator.translate`, and if the model has no such head.
+        """
+        texts = check_texts("texts", texts)
+        symbols = getattr(self.translator.tokenizer, "symbols", ())
+        marked = [Markup(text, protects=False, symbols=symbols) for text in texts]
+        results = self._carried(marked, n_best, asked)
+        again = []
+        for row, (text, found) in enumerate(zip(texts, results, strict=True)):
+            wanted = {} if self.is_html else placeholders_of(text)
+            if wanted and any(placeholders_of(each.text) != wanted for each in found):
+                again.append(row)
+        if again:
+            rest = {
+                name: [given[row] for row in again] for name in BESIDE if (given := asked.get(name))
+            }
+            asked |= {**rest, "unusual": UnusualTexts()}  # They have been counted.
+            marked = [Markup(texts[row], symbols=symbols) for row in again]
+            try:
+                bare = self._carried(marked, n_best, asked)
+            except WrongText as error:
+                raise WrongText(again[error.index], error.problem) from None
+            for row, found in zip(again, bare, strict=True):
+                results[row] = found
+        return results
+
+    @functools.cached_property
+    def _attention(self) -> Any:
+        return attention_of(self.translator.model)
+
+    def _carried(
+        self, marked: Sequence[Markup], n_best: int, asked: dict[str, Any]
+    ) -> list[list[Translation]]:
+        """Return the translations of the plain texts, with the marks."""
+        tokenizer = self.translator.tokenizer
+        results = self.translator.translate([each.plain for each in marked], n_best, **asked)
+        places = [
+            (row, column)
+            for row, each in enumerate(marked)
+            for column in range(len(results[row]))
+            if each.has_marks
+        ]
+        links: list[Any] = []
+        if places:
+            sources = encode_ended(tokenizer, [marked[row].plain for row, _ in places], "source")
+            targets = [results[row][column].token_ids for row, column in places]
+            head, rows = asked_head(self.translator.card, self.head)
+            links = word_links(
+                self._attention, tokenizer, sources, targets, head, rows == "predicted"
+            )
+        for (row, column), found in zip(places, links, strict=True):
+            each = results[row][column]
+            # The tokenizer may count other words than stand between spaces: it normalises.
+            sizes = len(marked[row].plain.split()), len(each.text.split())
+            known = [link for link in found if link[0] < sizes[0] and link[1] < sizes[1]]
+            text = marked[row].carried(each.text, known)
+            results[row][column] = dataclasses.replace(each, text=text)
+        if self.is_html:
+            for each, best in zip(marked, results, strict=True):
+                if not each.has_marks:
+                    best[:] = [
+                        dataclasses.replace(one, text=one.text.replace("<", "&lt;")) for one in best
+                    ]
+        return results
