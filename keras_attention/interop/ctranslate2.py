@@ -134,10 +134,10 @@ def export_ctranslate2(
             models = given.sentence_piece_models() if is_imported else {}
             if side in models:
                 (partial / f"{side}.spm").write_bytes(models[side])
-        write_manifest(partial, "ctranslate2", quantization)
         save_tokenizer(tokenizer, partial / TOKENIZER_FOLDER)
         if target is not tokenizer:
             save_tokenizer(target, partial / TARGET_TOKENIZER_FOLDER)
+        write_manifest(partial, "ctranslate2", quantization)
     return path
 
 

@@ -98,8 +98,8 @@ def export_onnx(
         if _is_for_transformers(spec, tokenizer):
             files = MarianFiles(spec, tokenizer, keeps_ids=True)
             files.write(partial, beam_size, spec.max_length or max_length)
-        write_manifest(partial, "onnx")
         save_tokenizer(tokenizer, partial / TOKENIZER_FOLDER)
+        write_manifest(partial, "onnx")
     return path
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import keras
 import pytest
 
+from keras_attention.cli import streams
 from keras_attention.cli.options import Parser
 from keras_attention.cli.streams import chunks_as_they_come, typed_text
 from keras_attention.recipes.saving import save_model
@@ -143,7 +144,8 @@ def test_who_waits_is_answered(run, expected):
         child.kill()
 
 
-def test_lines_are_passed_on_when_no_more_are_there():
+def test_lines_are_passed_on_when_no_more_are_there(monkeypatch):
+    monkeypatch.setattr(streams, "CHUNK_LINES", 5)
     ours, theirs = os.pipe()
     found = []
 
@@ -155,7 +157,7 @@ def test_lines_are_passed_on_when_no_more_are_there():
 
     os.write(theirs, b"one\ntwo\nthree\nfour\nfive")
     with open(ours, "rb") as stream:
-        chunks_as_they_come(stream, "a pipe", work, most=5)
+        chunks_as_they_come(stream, "a pipe", work)
     assert found == [
         (0, ["one", "two", "three", "four"]),
         (4, ["five six", "seven", "eight", "nine", "ten"]),

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from keras_attention import Transformer, export_ctranslate2
-from keras_attention.cli.main import main
 from keras_attention.data.preset_folders import read_folder
 from keras_attention.interop.marian_binary import read_marian, simple_yaml
 from keras_attention.spec import SSRUSpec
@@ -209,7 +208,7 @@ def test_two_vocabularies(spm, tmp_path):
     assert read_folder(tmp_path).tokenizer.target_vocabulary_size == size + 1
 
 
-def test_folder_of_firefox(spm, tmp_path, capsys):
+def test_folder_of_firefox(spm, tmp_path):
     spec = marian_spec()
     arrays = arrays_of(spec)
     size = len(pieces_of(spm[0]))
@@ -234,17 +233,6 @@ def test_folder_of_firefox(spm, tmp_path, capsys):
     assert tokenizer.pad_token_id == tokenizer.start_token_id == spec.start_token_id == size
     assert tokenizer.decode(tokenizer.encode(SOURCES[:1]))[0] == SOURCES[0]
     assert not options
-    for name, text in (("new.en", SOURCES), ("new.de", TARGETS)):
-        (tmp_path / name).write_text("\n".join(text), "utf-8")
-    files = [str(tmp_path / "new.en"), str(tmp_path / "new.de")]
-    main(["heads", str(tmp_path), "--source-file", files[0], "--target-file", files[1]])
-    printed = capsys.readouterr()
-    heading, *lines = printed.out.splitlines()
-    assert heading.startswith("kind") and {line.split()[0] for line in lines} == {
-        "encoder",
-        "cross",
-    }
-    assert "The decoder has no attention of its own, since its blocks have SSRUs." in printed.err
     with pytest.raises(ValueError, match="no SSRU"):
         export_ctranslate2(spec, tokenizer, tmp_path / "export")
     with pytest.raises(ValueError, match="'as_trained'"):
