@@ -36,6 +36,7 @@ from keras_attention.training.agreement import (
     values_of_all,
 )
 from keras_attention.training.distribution import computing_alone, is_chief
+from keras_attention.training.processes import LostProcess
 from keras_attention.utils.forecast import Forecast, duration
 from keras_attention.utils.memory import is_memory_tuned
 from keras_attention.utils.progress import say
@@ -156,12 +157,18 @@ class TrainingLoop:
         if devices.num_processes > 1:
             batches = batches.shard(devices.process_index, devices.num_processes)
         console = self._console()
+        is_alone = False
         try:
             fit_resumably(run.model, batches, self.checkpoints, self._callbacks(console))
+        except LostProcess:
+            is_alone = True
+            raise
         finally:
             if is_chief():
                 console.close()
-            self.signals.on_train_end()  # Restores the signal handlers, also after an error.
+            # Not where torchrun ends this process, too: its SIGTERM must not come before the last words.
+            if not is_alone:
+                self.signals.on_train_end()  # Restores the signal handlers, also after an error.
         if self.stop.signal_name is not None:
             say(
                 f"Stopped by {self.stop.signal_name} and saved as '{self.checkpoints.paths[-1]}'. The "

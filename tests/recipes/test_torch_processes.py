@@ -42,7 +42,7 @@ KILLED_AT = (7,)
 LONG = "KERAS_ATTENTION_LONG_PROCESSES" in os.environ
 KILLED_OFTEN = tuple(sorted(random.Random(27).sample(range(2, 40), 10)))
 PROGRAM = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 import keras
 from keras_attention.callbacks.signals import StopTogether
@@ -61,6 +61,9 @@ def agree_or_die(self):
     agree(self)
 
 StopTogether._agree = agree_or_die
+say = sys.excepthook
+# Longer than torchrun waits before it sends SIGTERM to the processes that live.
+sys.excepthook = lambda *error: (time.sleep(2), say(*error))
 config = dataclasses.replace(CONFIG, steps=steps, strategy="data_parallel", accumulation_steps=2)
 report = train_translation(corpus_in(folder), config, folder / sys.argv[4])
 print("process", os.environ["RANK"], "reports", bool(report))
