@@ -1,7 +1,8 @@
 """Wrong values for every parameter of every public callable: each is refused, and the error names it.
 
-They follow from the parameter's type hint: values of other types, None where the hint has none, and numbers
-out of the range of their kind. `MORE` has what a hint does not say, `OWN` what takes the place of its values.
+They follow from the parameter's annotation: values of other types, None where it has none, and numbers out of
+the range that it gives, or out of that of their kind. `MORE` has what an annotation does not say, `OWN` what
+takes the place of its values.
 """
 
 import contextlib
@@ -10,9 +11,11 @@ import importlib
 import inspect
 import math
 import re
+import typing
 
 import numpy as np
 import pytest
+from annotated_types import Ge, Gt, Le, Lt
 
 import keras_attention
 from keras_attention import (
@@ -27,6 +30,7 @@ from keras_attention.data.corpora import corpus_from_files
 from keras_attention.decoding import ForcedPrefix, Translator
 from keras_attention.evaluation import Sentences, System
 from keras_attention.recipes import TranslationConfig
+from keras_attention.utils.arguments import kinds_of, rules
 from keras_attention.visualization import SummaryWriter
 
 # They are checked before anything is computed. What tensors may hold is in test_wrong_values.py.
@@ -95,16 +99,12 @@ MORE = {
     "TransformerDecoder.pad_token_id": [11],
     "TranslationConfig.final_model": ["best"],
     "TranslationConfig.freeze": ["encoder"],
-    "TranslationConfig.learning_rate_factor": [1e9],
-    "TranslationConfig.peak_learning_rate": [1e30],
     "TranslationConfig.source_prefix": ["", " "],
     "as_tf_dataset.batches": [[], np.ones(2)],
     "attention_entries.alignments": [[]],
     "attention_entries.alternatives": [[]],
     "attention_entries.target_ids": [[]],
     "banned": [[" "]],
-    "cooldown": [0.6],
-    "ema": [1.0],
     "learning_rate_figure.schedules": [{}, {"x": 3}],
     "moving_average": [1.0],
     "pairs": [[], [["x"]], [["x", 3]]],
@@ -123,11 +123,6 @@ MORE = {
     "target_tokens": [["x"]],
     "train_translation.callbacks": [["x"], [None]],
     "translation": [[3]],
-    **{
-        f"TranslationConfig.{field.name}": [10**20]
-        for field in dataclasses.fields(TranslationConfig)
-        if field.type in (int, int | None) and field.name not in ("seed", "steps")
-    },
 }
 OWN = {
     **dict.fromkeys(("translate_corpus.phrases", "translate_corpus.prefixes"), [[], [3], 3]),
@@ -232,12 +227,31 @@ def parameters_of(door):
     }
 
 
+def owner_of(door):
+    """What has the annotations of a callable."""
+    is_plain_class = isinstance(door, type) and not dataclasses.is_dataclass(door)
+    return door.__init__ if is_plain_class else door
+
+
+def out_of_range(kind, *bounds):
+    """What an annotated number must not be."""
+    yield from KINDS[kind.__name__][2:]
+    for bound in bounds:
+        (edge,) = dataclasses.astuple(bound)
+        yield {Ge: edge - 1, Gt: edge, Le: edge + 1, Lt: edge}[type(bound)]
+
+
 def wrong_values(door, parameter):
     """What the hint and the name say that a parameter must not be."""
     name, own = parameter.name, f"{door.__name__}.{parameter.name}"
     for key in (own, name):
         if key in OWN:
             return OWN[key]
+    kinds = kinds_of(rules(owner_of(door)).get(name))
+    bounded = [kind for kind in kinds if typing.get_origin(kind) is typing.Annotated]
+    if bounded:
+        none = [None] * (type(None) not in kinds)
+        return [*out_of_range(*typing.get_args(bounded[0])), *none, *MORE.get(own, [])]
     hint = parameter.annotation
     hint = hint if isinstance(hint, str) else inspect.formatannotation(hint)
     hint = hint.replace("collections.abc.", "").replace("typing.", "")

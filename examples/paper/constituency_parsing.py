@@ -26,8 +26,8 @@ import numpy as np
 from parsing.treebanks import Treebank, load_treebank, treebank_from_files
 
 from keras_attention.cli.options import add_options
-from keras_attention.cli.train import configured
-from keras_attention.recipes.config import ModelOptions, TranslationConfig
+from keras_attention.cli.train import MODEL_OPTIONS, configured
+from keras_attention.recipes.config import ModelArguments, TranslationConfig
 
 if TYPE_CHECKING:
     from nltk import Tree
@@ -166,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     add("--pcfg", action="store_true", help="also compare with a grammar: slow")
     group = made.add_argument_group("settings (those of the treebank's recipe if not given)")
     add_options(group, TranslationConfig, SETTINGS, dict.fromkeys(SETTINGS))
-    add_options(group, ModelOptions)
+    add_options(group, ModelArguments, MODEL_OPTIONS)
     return made
 
 

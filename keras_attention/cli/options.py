@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import re
 import sys
 import tomllib
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from keras_attention.cli.streams import typed_text
-from keras_attention.recipes.config import ModelArguments, literal_choices
+from keras_attention.recipes.config import ModelArguments
+from keras_attention.utils.arguments import Depths, FromZero, bare, check, kinds_of, rules
 from keras_attention.utils.checks import did_you_mean
 
 NONE = "none"
@@ -97,36 +96,34 @@ def add_options(
     defaults: Mapping[str, Any] | None = None,
     aliases: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Add an option for every field of a dataclass; what is not given leaves no trace in the result.
+    """Add an option for every field of a class; what is not given leaves no trace in the result.
 
     Args:
         group: An argparse parser or a group of one.
-        cls: The dataclass. Its docstring describes every field.
+        cls: A dataclass or a `TypedDict`. Its docstring describes every field.
         names: The fields, in the order of the help; all if not given.
         defaults: What the help says is taken if an option is not given, in place of the field's default.
         aliases: Further names of options.
     """
     help_of = field_help(cls)
-    annotations = typing.get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    for name in fields if names is None else names:
-        default = (defaults or {}).get(name, fields[name].default)
+    for name in rules(cls) if names is None else names:
+        default = (defaults or {}).get(name, getattr(cls, name, None))
         # Without docstrings, as under `python -OO`, options have no help.
         text = help_of.get(name, "").rstrip(".").replace("`", "")
         text = text[:1].lower() + text[1:]
-        shown = "" if default in (None, (), dataclasses.MISSING) else f" ({_as_text(default)})"
+        shown = "" if default in (None, ()) else f" ({_as_text(default)})"
         flags = [flag(name), *(aliases or {}).get(name, ())]
         group.add_argument(
             *flags,
             dest=name,
             default=argparse.SUPPRESS,
             help=f"{text}{shown}".replace("%", "%%"),
-            **_kind(annotations[name]),
+            **_kind(rules(cls)[name]),
         )
 
 
 def field_help(cls: type) -> dict[str, str]:
-    """Return what the docstring of a dataclass says under "Attributes:".
+    """Return what the docstring of a class says under "Attributes:".
 
     >>> from keras_attention.recipes.config import TranslationConfig
     >>> field_help(TranslationConfig)["label_smoothing"]
@@ -138,11 +135,11 @@ def field_help(cls: type) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, _, text in pairs}
 
 
-def read_toml(path: Path, *classes: type) -> dict[str, Any]:
-    """Return the settings in a TOML file, which are fields of these dataclasses.
+def read_toml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in a TOML file, checked by the annotations of those that are known.
 
     Raises:
-        ValueError: If it is not TOML, or has a setting that is unknown or of another type.
+        ValueError: If it is not TOML, or has a setting that is unknown or wrong.
     """
     if not path.exists() or path.is_dir():
         raise FileNotFoundError(f"--config: there is no file '{path}'.")
@@ -150,79 +147,32 @@ def read_toml(path: Path, *classes: type) -> dict[str, Any]:
         values = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"--config: '{path}' is not TOML: {error}") from None
-    annotations: dict[str, Any] = {}
-    for cls in classes:
-        annotations |= typing.get_type_hints(cls)
-    return _typed(f"--config: '{path}'", values, annotations)
-
-
-# What a TOML file says for a type, in words.
-TOML_TYPES = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text that is not empty",
-    Path: "a text, the path of a file",
-    tuple[Path, Path]: "a list of two texts, the paths of files",
-    tuple[int, int]: "a list of two whole numbers",
-    tuple[str, ...]: "a list of texts",
-    dict: "a table, such as {dropout = 0.1}",
-}
+    return _typed(f"--config: '{path}'", values, known)
 
 
 def _typed(
-    where: str, values: Mapping[str, Any], annotations: Mapping[str, Any], outer: str = ""
+    where: str, values: Mapping[str, Any], known: Mapping[str, Any], outer: str = ""
 ) -> dict[str, Any]:
-    """Values of a TOML file or of a table in it; refuses those of another type than annotations say."""
+    """Values of a TOML file or of a table in it."""
     typed: dict[str, Any] = {}
     for name, value in values.items():
-        if name not in annotations:
-            hint = did_you_mean(name, sorted(annotations))
+        if name not in known:
+            hint = did_you_mean(name, sorted(known))
             raise ValueError(f"{where} has an unknown setting: {outer}{name}.{hint}")
-        parts = _union(annotations[name])
-        if value == NONE and type(None) in parts:
+        is_optional = type(None) in kinds_of(known[name])
+        if value == NONE and is_optional:
             typed[name] = None
             continue
-        fitting = [made for kind in parts if (made := _fitted(value, kind)) is not None]
-        if not fitting:
-            wanted = _in_words(annotations[name])
-            raise ValueError(
-                f"{where}: {outer}{name} must be {wanted}. Received: {name} = {value!r}"
-            )
-        typed[name] = fitting[0]
+        try:
+            if isinstance(value, str) and not value.strip():
+                raise ValueError(f"`{name}` must not be empty. Received: {name}={value!r}")
+            typed[name] = check(name, value, known[name])
+        except ValueError as error:
+            hint = f" Or give {json.dumps(NONE)}." if is_optional else ""
+            raise ValueError(f"{where}: {error}{hint}") from None
         if isinstance(value, dict):
-            typed[name] = _typed(where, value, typing.get_type_hints(ModelArguments), f"{name}.")
+            typed[name] = _typed(where, value, rules(ModelArguments), f"{name}.")
     return typed
-
-
-def _fitted(value: Any, kind: Any) -> Any:
-    """Return what a value of a TOML file stands for in a type; None if it is of another type."""
-    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
-    if origin is typing.Literal:
-        return value if value in parts else None
-    if origin is tuple:
-        if not isinstance(value, list):
-            return None
-        kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
-        made = tuple(map(_fitted, value, kinds))
-        return made if len(value) == len(kinds) and None not in made else None
-    found = {float: (int, float), Path: (str,)}.get(origin, (origin,))
-    is_empty = isinstance(value, str) and not value.strip()
-    if is_empty or not isinstance(value, found) or isinstance(value, bool) and kind is not bool:
-        return None
-    return Path(value) if kind is Path else value
-
-
-def _in_words(annotation: Any) -> str:
-    """Return what a TOML file may say for a type."""
-    parts, choices = _union(annotation), literal_choices(annotation)
-    known = (part if part in TOML_TYPES else typing.get_origin(part) for part in parts)
-    wanted = [TOML_TYPES[kind] for kind in known if kind in TOML_TYPES]
-    if choices:
-        wanted = [", ".join(json.dumps(choice) for choice in choices if choice is not None)]
-    if type(None) in parts:
-        wanted.append(json.dumps(NONE))
-    return " or ".join(wanted)
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
@@ -248,22 +198,23 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _kind(annotation: Any) -> dict[str, Any]:
-    """Return what argparse needs to know of a type."""
-    parts = [part for part in _union(annotation) if part is not type(None)]
-    optional = len(parts) < len(_union(annotation))
-    choices = literal_choices(annotation)
-    if choices:
-        shown = [NONE if choice is None else choice for choice in choices]
+def _kind(rule: Any) -> dict[str, Any]:
+    """Return what argparse needs to know of an annotation."""
+    kinds = [bare(kind) for kind in kinds_of(rule)]
+    optional = type(None) in kinds
+    (kind,) = (kind for kind in kinds if kind is not type(None))
+    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin is typing.Literal:
+        shown = [*parts, NONE] if optional else [*parts]
+        choices = [*parts, None] if optional else shown
         return {"type": _or_none(str, optional), "choices": choices, "metavar": "|".join(shown)}
-    if tuple[int, int] in parts:
+    if kind == bare(Depths) or parts == (FromZero, FromZero):
         return {"nargs": "+", "type": _numbers, "action": _OneOrTwo, "metavar": "N"}
-    (kind,) = parts
-    if kind == tuple[str, ...]:
+    if parts == (str, ...):
         return {"nargs": "+", "type": _or_none(typed_text, False), "metavar": "TEXT"}
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
-    if typing.get_origin(kind) is tuple:
+    if origin is tuple:
         return {"type": Path, "nargs": 2, "metavar": ("SOURCE", "TARGET")}
     metavar = {int: "N", float: "X", Path: "PATH", str: "TEXT"}[kind]
     parse = typed_text if kind is str else kind
@@ -287,11 +238,6 @@ class _OneOrTwo(argparse.Action):
             raise argparse.ArgumentError(self, f"expected one number or two, not {len(numbers)}")
         pair = numbers[0] if len(numbers) == 1 else tuple(numbers) or None
         setattr(namespace, self.dest, pair)
-
-
-def _union(annotation: Any) -> tuple[Any, ...]:
-    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    return typing.get_args(annotation) if is_union else (annotation,)
 
 
 def _or_none(kind: Any, optional: bool) -> Callable[[str], Any]:

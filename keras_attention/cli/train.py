@@ -16,8 +16,9 @@ from keras_attention.cli.options import Parser, add_options, adding, as_toml, fl
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
 from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
-from keras_attention.recipes.config import NOT_IN_A_MODEL, ModelOptions, TranslationConfig
+from keras_attention.recipes.config import NOT_IN_A_MODEL, ModelArguments, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
+from keras_attention.utils.arguments import check, rules
 from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import activity, say
@@ -41,7 +42,17 @@ TRAINING = (
 )
 SEARCH = ("beam_size", "length_penalty")
 DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "row_multiple")
-SETTINGS = (TextOptions, TranslationConfig, ModelOptions)
+# Those arguments of the model that are options themselves; a file has them all, as `model_arguments`.
+MODEL_OPTIONS = (
+    *("num_layers", "hidden_dim", "intermediate_dim", "num_heads", "dropout", "attention_dropout"),
+    *("normalize_first", "branch_feed_forward", "branched_decoder", "decoder_cell"),
+    *("position_layout", "attention_window"),
+)
+SETTINGS = {
+    **rules(TextOptions),
+    **rules(TranslationConfig),
+    **{name: rules(ModelArguments)[name] for name in MODEL_OPTIONS},
+}
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate")
 DEPENDS = "depends on your text"  # its size, or its recipe
@@ -101,7 +112,7 @@ def run(
     with orderly_exit(parser.prog):
         options = vars(parser.parse_args(given))
         if "config" in options:
-            options = {**read_toml(options.pop("config"), *SETTINGS), **options}
+            options = {**read_toml(options.pop("config"), SETTINGS), **options}
         if not {"tsv", "source_file", "parts"} & {*options}:
             options.setdefault("target_language", default_target_language)
         return _run(options, default_corpus, recipes, options.pop("plan", plan))
@@ -254,7 +265,7 @@ def _parser(
     add_options(parser.add_argument_group("text"), TextOptions, defaults=text)
     settings("budget: whichever ends first", BUDGET)
     model = settings("model and vocabulary", MODEL)
-    add_options(model, ModelOptions, defaults=defaults)
+    add_options(model, ModelArguments, MODEL_OPTIONS, defaults)
     settings("a pretrained model, trained further", PRETRAINED)
     settings("training", TRAINING)
     settings("search", SEARCH)
@@ -286,8 +297,7 @@ def _add_run_options(group: Any) -> None:
 
 def part_of(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
     """Return the options that are fields of a dataclass."""
-    names = {field.name for field in dataclasses.fields(cls)}
-    return {name: value for name, value in options.items() if name in names}
+    return {name: value for name, value in options.items() if name in rules(cls)}
 
 
 def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> None:
@@ -361,14 +371,20 @@ def _check_start_from(options: Mapping[str, Any]) -> None:
     decided = [
         name for name in ("preset", "vocabulary_size", "tokenizer_algorithm") if name in options
     ]
-    sizes = ModelOptions(**part_of(options, ModelOptions)).given()
-    decided += [name for name in sizes if name not in NOT_IN_A_MODEL]
+    decided += [name for name in model_options(options) if name not in NOT_IN_A_MODEL]
     if decided:
         raise ValueError(
             f"{flag(decided[0])} cannot be combined with --from: the pretrained model has its "
             "own. Leave it out, or train a new model without --from."
         )
     start_of(options["start_from"])
+
+
+def model_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given arguments of the model."""
+    known = rules(ModelArguments)
+    given = {name: options[name] for name in MODEL_OPTIONS if name in options}
+    return {name: check(name, value, known[name]) for name, value in given.items()}
 
 
 def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> TranslationConfig:
@@ -390,7 +406,7 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
 
         kept = {k: v for k, v in recipe.model_arguments.items() if k not in SIZES}
         asked = {"model_arguments": kept, **asked}
-    model = ModelOptions(**part_of(options, ModelOptions)).given()
+    model = model_options(options)
     if model:
         own = asked.get("model_arguments", recipe.model_arguments)
         asked["model_arguments"] = {**own, **model}

@@ -1,20 +1,25 @@
 """All settings of a run, besides the corpus."""
 
 import dataclasses
-from typing import Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, Literal, TypedDict
+
+from annotated_types import Ge, Gt, Le, Lt
 
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.normalization import normalize
 from keras_attention.data.symbols import checked_symbols
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_depths,
-    check_has,
-    check_integer,
-    check_number,
-    check_text,
-    check_texts,
+from keras_attention.utils.arguments import (
+    Count,
+    Depths,
+    FromZero,
+    Positive,
+    Rate,
+    check_fields,
 )
+
+LARGEST = 10**12
+Some = Annotated[int, Ge(1), Le(LARGEST)]
+Minutes = Annotated[float, Gt(0), Le(5_000_000)]  # almost ten years
 
 BUDGET = ("steps", "minutes")
 # What may change between two starts of a run: how long it trains, on what hardware, and what is logged.
@@ -106,76 +111,49 @@ class TranslationConfig:
     model_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     start_from: str | None = None
     freeze: Literal["encoder", "decoder", "embeddings"] | None = None
-    vocabulary_size: int = 8000
+    vocabulary_size: Annotated[int, Ge(8), Le(10**6)] = 8000
     tokenizer_algorithm: Literal["bpe", "wordpiece"] = "bpe"
     symbols: tuple[str, ...] = ()
     source_prefix: str | None = None
-    bpe_dropout: float = 0.0
-    bpe_samples: int = 8
+    bpe_dropout: Rate = 0.0
+    bpe_samples: Some = 8
     mixture: tuple[str, ...] = ()
-    batch_tokens: int = 4096
-    max_length: int = 256
-    max_shapes: int = 24
+    batch_tokens: Some = 4096
+    max_length: Annotated[int, Ge(2), Le(LARGEST)] = 256
+    max_shapes: Annotated[int, Ge(2), Le(LARGEST)] = 24
     strategy: Literal["mirrored", "data_parallel"] | None = None
-    replicas: int | None = None
-    accumulation_steps: int = 1
+    replicas: Some | None = None
+    accumulation_steps: Some = 1
     recompute: bool = False
-    row_multiple: int = 8
-    steps: int | None = None
-    minutes: float | None = None
-    patience: int | None = None
+    row_multiple: Some = 8
+    steps: Some | None = None
+    minutes: Minutes | None = None
+    patience: Some | None = None
     best_by: Literal["bleu", "chrf", "perplexity"] | None = None
     final_model: Literal["average", "best"] = "average"
-    warmup_steps: int = 4000
-    learning_rate_factor: float = 1.0
-    peak_learning_rate: float | None = None
-    cooldown: float | None = None
-    label_smoothing: float = 0.1
+    warmup_steps: Some = 4000
+    learning_rate_factor: Annotated[float, Gt(0), Le(10_000)] = 1.0
+    peak_learning_rate: Annotated[float, Gt(0), Le(100)] | None = None
+    cooldown: Annotated[float, Gt(0), Le(0.5)] | None = None
+    label_smoothing: Rate = 0.1
     guided_alignment: str | None = None
-    guided_alignment_weight: float = 0.05
-    guided_alignment_head: tuple[int, int] | None = None
-    checkpoint_minutes: float | None = None
-    checkpoint_updates: int | None = None
-    averaged_checkpoints: int = 5
-    ema: float | None = None
-    bleu_every: int = 5
+    guided_alignment_weight: Annotated[float, Gt(0)] = 0.05
+    guided_alignment_head: tuple[FromZero, FromZero] | None = None
+    checkpoint_minutes: Minutes | None = None
+    checkpoint_updates: Some | None = None
+    averaged_checkpoints: Annotated[int, Ge(1), Le(10_000)] = 5
+    ema: Annotated[float, Gt(0), Lt(1)] | None = None
+    bleu_every: Some = 5
     attention_log: bool = True
-    beam_size: int = 4
-    length_penalty: float = 0.6
+    beam_size: Some = 4
+    length_penalty: Annotated[float, Ge(0), Le(10)] = 0.6
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    seed: int = 1
+    seed: Annotated[int, Ge(0), Le(LARGEST)] = 1
 
     def __post_init__(self) -> None:
         if self.steps is None and self.minutes is None:
             raise ValueError("Training needs an end: give `steps`, `minutes` or both.")
-        for field in dataclasses.fields(self):
-            name, value = field.name, getattr(self, field.name)
-            choices = literal_choices(field.type)
-            if choices and value not in choices:
-                raise ValueError(
-                    f"`{name}` must be one of {list(choices)}. Received: {name}={value!r}"
-                )
-            if value is None and type(None) in get_args(field.type):
-                continue
-            if name in LEAST_INTEGERS:
-                check_integer(name, value, LEAST_INTEGERS[name], MOST.get(name, LARGEST))
-            elif name in POSITIVE:
-                check_number(name, value, above=0, most=MOST.get(name))
-            elif name in FRACTIONS:
-                check_number(name, value, least=0, below=1)
-        if self.ema is not None:
-            check_number("ema", self.ema, above=0, below=1)
-            if self.dtype == "mixed_float16":
-                raise ValueError(
-                    "`ema` does not go with dtype 'mixed_float16'. Use 'mixed_bfloat16'."
-                )
-        if self.cooldown is not None:
-            check_number("cooldown", self.cooldown, above=0, most=0.5)
-        check_text("preset", self.preset)
-        check_has("model_arguments", self.model_arguments, "a dict", "items")
-        check_boolean("recompute", self.recompute)
-        check_boolean("attention_log", self.attention_log)
-        check_number("length_penalty", self.length_penalty, least=0, most=10)
+        check_fields(self)
         self._check_combinations()
 
     def _check_guided_alignment(self) -> None:
@@ -187,7 +165,6 @@ class TranslationConfig:
                         f"`{name}` out."
                     )
             return
-        check_text("guided_alignment", self.guided_alignment)
         if not self.guided_alignment.strip():
             raise ValueError("`guided_alignment` is empty. Leave it out, or give a file or gold.")
         if self.mixture:
@@ -205,33 +182,21 @@ class TranslationConfig:
                 "`guided_alignment` trains a head of the decoder, which freeze='decoder' keeps as it is. "
                 "Leave one of them out."
             )
-        head = self.guided_alignment_head
-        if head is not None:
-            if not isinstance(head, list | tuple) or len(head) != 2:
-                raise ValueError(
-                    "`guided_alignment_head` must be two numbers from 0, a layer and a head of it. Received: "
-                    f"{head!r}"
-                )
-            for number in head:
-                check_integer("guided_alignment_head", number, 0)
-            object.__setattr__(self, "guided_alignment_head", tuple(head))
 
     def _check_combinations(self) -> None:
         self._check_guided_alignment()
         object.__setattr__(self, "symbols", tuple(checked_symbols(self.symbols)))
-        object.__setattr__(self, "mixture", tuple(check_texts("mixture", self.mixture)))
         parse_mixture(self.mixture)
-        if self.source_prefix is not None:
-            check_text("source_prefix", self.source_prefix)
-            if not normalize(self.source_prefix):
-                raise ValueError("`source_prefix` is empty. Leave it out, or give a text.")
+        if self.source_prefix is not None and not normalize(self.source_prefix):
+            raise ValueError("`source_prefix` is empty. Leave it out, or give a text.")
+        if self.ema is not None and self.dtype == "mixed_float16":
+            raise ValueError("`ema` does not go with dtype 'mixed_float16'. Use 'mixed_bfloat16'.")
         if self.symbols and self.start_from is not None:
             raise ValueError(
                 f"`symbols` ({', '.join(self.symbols)}) cannot be given with `start_from`: the pretrained "
                 "model has its vocabulary. Leave them out: tags that it knows are whole in any case."
             )
         if self.start_from is not None:
-            check_text("start_from", self.start_from)
             decided = [name for name in self.model_arguments if name not in NOT_IN_A_MODEL]
             if decided:
                 raise ValueError(
@@ -310,85 +275,10 @@ NEWER = (
 )
 # What `model_arguments` may say of a pretrained model: what is not in its weights.
 NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
-# The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.
-LEAST_INTEGERS = {
-    "vocabulary_size": 8,
-    "bpe_samples": 1,
-    "batch_tokens": 1,
-    "max_length": 2,
-    "max_shapes": 2,
-    "replicas": 1,
-    "accumulation_steps": 1,
-    "row_multiple": 1,
-    "steps": 1,
-    "patience": 1,
-    "warmup_steps": 1,
-    "checkpoint_updates": 1,
-    "averaged_checkpoints": 1,
-    "bleu_every": 1,
-    "beam_size": 1,
-    "seed": 0,
-}
-LARGEST = 10**12
-# Times of almost ten years, a vocabulary as of a tokenizer; rates with which nothing could be learned.
-MOST = {
-    "minutes": 5_000_000,
-    "checkpoint_minutes": 5_000_000,
-    "vocabulary_size": 10**6,
-    "averaged_checkpoints": 10_000,
-    "peak_learning_rate": 100,
-    "learning_rate_factor": 10_000,
-}
-POSITIVE = (
-    *("minutes", "learning_rate_factor", "peak_learning_rate", "checkpoint_minutes"),
-    "guided_alignment_weight",
-)
-FRACTIONS = ("bpe_dropout", "label_smoothing")
-
-
-def literal_choices(annotation: Any) -> tuple[Any, ...]:
-    """Return the values that a type of literals allows, None among them if it does; () for other types."""
-    values: list[Any] = []
-    for part in get_args(annotation) or ():
-        if part is type(None):
-            values.append(None)
-        elif get_args(part):
-            values.extend(get_args(part))
-        elif isinstance(part, str):
-            values.append(part)
-    return tuple(values) if any(isinstance(value, str) for value in values) else ()
 
 
 class ModelArguments(TypedDict, total=False):
-    """What `model_arguments` may hold: arguments of `Transformer`, for who checks them without Keras."""
-
-    num_layers: int | tuple[int, int]
-    hidden_dim: int
-    intermediate_dim: int
-    num_heads: int
-    key_dim: int | None
-    value_dim: int | None
-    dropout: float
-    attention_dropout: float
-    activation_dropout: float
-    activation: str
-    normalize_first: bool
-    final_normalization: bool | None
-    use_attention_bias: bool
-    layer_norm_epsilon: float
-    branch_feed_forward: Literal["shared", "split"] | None
-    branched_decoder: Literal["cross", "self"]
-    decoder_cell: Literal["attention", "ssru"]
-    position_layout: Literal["interleaved", "halves", "learned"]
-    attention_window: int | None
-    max_length: int
-    tie_weights: bool
-    use_logits_bias: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelOptions:
-    """What `model_arguments` may say on the command line, in place of the preset's.
+    """What `model_arguments` may hold: arguments of `Transformer`, for who knows them without Keras.
 
     Attributes:
         num_layers: Number of blocks in the encoder and in the decoder: the paper's N; or two numbers, the
@@ -405,33 +295,28 @@ class ModelOptions:
         decoder_cell: What the decoder has between its positions: attention, or ssru, a recurrent cell that
             translates faster.
         position_layout: How positions are encoded: interleaved or halves (sines), or learned.
-        attention_window: Positions that self-attention sees on each side, its own included; all if not
-            given.
+        attention_window: Positions that self-attention sees on each side, its own included; none for all.
     """
 
-    num_layers: int | tuple[int, int] | None = None
-    hidden_dim: int | None = None
-    intermediate_dim: int | None = None
-    num_heads: int | None = None
-    dropout: float | None = None
-    attention_dropout: float | None = None
-    normalize_first: bool | None = None
-    branch_feed_forward: Literal["shared", "split"] | None = None
-    branched_decoder: Literal["cross", "self"] | None = None
-    decoder_cell: Literal["attention", "ssru"] | None = None
-    position_layout: Literal["interleaved", "halves", "learned"] | None = None
-    attention_window: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in self.given().items():
-            if name == "num_layers":
-                check_depths(name, value)
-            elif name in ("hidden_dim", "intermediate_dim", "num_heads", "attention_window"):
-                check_integer(name, value, 1)
-            elif name in ("dropout", "attention_dropout"):
-                check_number(name, value, least=0, below=1)
-
-    def given(self) -> dict[str, Any]:
-        """Return the arguments that are given."""
-        values = dataclasses.asdict(self)
-        return {name: value for name, value in values.items() if value is not None}
+    num_layers: Depths
+    hidden_dim: Count
+    intermediate_dim: Count
+    num_heads: Count
+    key_dim: Count | None
+    value_dim: Count | None
+    dropout: Rate
+    attention_dropout: Rate
+    activation_dropout: Rate
+    activation: str
+    normalize_first: bool
+    final_normalization: bool | None
+    use_attention_bias: bool
+    layer_norm_epsilon: Positive
+    branch_feed_forward: Literal["shared", "split"] | None
+    branched_decoder: Literal["cross", "self"]
+    decoder_cell: Literal["attention", "ssru"]
+    position_layout: Literal["interleaved", "halves", "learned"]
+    attention_window: Count | None
+    max_length: Count
+    tie_weights: bool
+    use_logits_bias: bool

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import inspect
 import math
-import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from keras_attention.training.learning_rate import (
 )
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
+from keras_attention.utils.arguments import rules
 from keras_attention.utils.checks import check_depths, did_you_mean
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.sides import has_one_vocabulary, target_size_of
@@ -137,7 +137,7 @@ class Resolved:
                     f"`model_arguments` has {name!r}, which is not an argument of Transformer."
                     f"{did_you_mean(name, names)}"
                 )
-            if name not in typing.get_type_hints(ModelArguments):
+            if name not in rules(ModelArguments):
                 raise ValueError(
                     f"`model_arguments` has {name!r}, which a run takes from its tokenizer or from its other "
                     "settings. Leave it out there."

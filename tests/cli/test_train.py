@@ -18,8 +18,8 @@ from keras_attention.recipes import RECIPES as RECIPES_OF_ALL
 from keras_attention.recipes import TranslationConfig
 from keras_attention.recipes import plan as planning
 from keras_attention.recipes import run as recipe
-from keras_attention.recipes.config import MOST
 from keras_attention.recipes.start import Start
+from keras_attention.utils.arguments import rules
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, write_files
 
@@ -425,7 +425,9 @@ def test_from_two_text_files_to_translations(tmp_path, capsys):
 
 
 def test_a_training_that_diverges_ends_with_1(tmp_path, capsys, monkeypatch):
-    monkeypatch.delitem(MOST, "peak_learning_rate")  # The door refuses such a rate.
+    monkeypatch.setitem(
+        rules(TranslationConfig), "peak_learning_rate", float | None
+    )  # as none may be
     own = text_of(write_files(tmp_path, "mine", 0, 60))
     with pytest.raises(SystemExit) as error:
         start(*own, "--steps", 8, "--peak-learning-rate", 1e30, "--output-dir", tmp_path / "run")

@@ -18,9 +18,9 @@ from keras_attention.callbacks import ConsoleProgress, NonFiniteTraining
 from keras_attention.callbacks import budget as budgets
 from keras_attention.cli.main import main
 from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
-from keras_attention.recipes.config import MOST
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.run import Run
+from keras_attention.utils.arguments import rules
 from keras_attention.utils.files import read_json, write_json
 from tests.recipes import small_runs
 from tests.recipes.small_runs import small_corpus, training_alone
@@ -292,7 +292,9 @@ def test_what_is_left_is_said_again_if_something_is(
 
 @pytest.mark.backends("torch")
 def test_a_learning_rate_that_is_much_too_high_is_named_by_the_error(corpus, tmp_path, monkeypatch):
-    monkeypatch.delitem(MOST, "peak_learning_rate")  # The door refuses such a rate.
+    monkeypatch.setitem(
+        rules(TranslationConfig), "peak_learning_rate", float | None
+    )  # as none may be
     config = dataclasses.replace(SMALL, peak_learning_rate=1e30, bleu_every=1)
     with pytest.raises(NonFiniteTraining, match="not finite in update 2: epoch 1, batch 2 of"):
         train_translation(corpus, config, tmp_path / "run")
@@ -301,7 +303,9 @@ def test_a_learning_rate_that_is_much_too_high_is_named_by_the_error(corpus, tmp
 
 @pytest.mark.backends("torch")
 def test_a_last_update_that_spoils_the_weights_is_named_by_the_error(corpus, tmp_path, monkeypatch):
-    monkeypatch.delitem(MOST, "peak_learning_rate")  # The door refuses such a rate.
+    monkeypatch.setitem(
+        rules(TranslationConfig), "peak_learning_rate", float | None
+    )  # as none may be
     config = dataclasses.replace(SMALL, peak_learning_rate=1e30, steps=1)
     with pytest.warns(UserWarning, match="diverged"):
         with pytest.raises(FloatingPointError, match=r"logits for text \d are not finite"):

@@ -1,0 +1,177 @@
+"""The rule of an argument stands in its annotation, `Annotated[int, Ge(1)]`; its check is made from it.
+
+An annotation holds the bounds of `annotated_types`, or a check of its own: a function of name and value that
+returns the value.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import functools
+import inspect
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_callable,
+    check_choice,
+    check_depths,
+    check_has,
+    check_integer,
+    check_number,
+    check_path,
+    check_text,
+    check_texts,
+)
+
+Count = Annotated[int, Ge(1)]
+FromZero = Annotated[int, Ge(0)]
+Rate = Annotated[float, Ge(0), Lt(1)]
+Positive = Annotated[float, Gt(0)]
+NotNegative = Annotated[float, Ge(0)]
+Depths = Annotated[int | Sequence[int], check_depths]
+
+BOUNDS = {Ge: "least", Gt: "above", Le: "most", Lt: "below"}
+SIMPLE = {bool: check_boolean, str: check_text, Path: check_path, os.PathLike: check_path}
+SERIES = (list, collections.abc.Sequence, collections.abc.Iterable)
+Parameters, Result = ParamSpec("Parameters"), TypeVar("Result")
+
+
+def check(name: str, value: Any, rule: Any) -> Any:
+    """Return a value as its annotation says, such as a tuple of a list; raise a ValueError if it is wrong.
+
+    What an annotation does not say, as that of a model, is not checked.
+
+    >>> check("steps", 3, Count | None), check("head", [4, 0], tuple[FromZero, FromZero])
+    (3, (4, 0))
+    >>> check("side", "top", Literal["source", "target"] | None)
+    Traceback (most recent call last):
+    ValueError: `side` must be one of 'source', 'target'. Received: side='top'
+    """
+    kinds = kinds_of(rule)
+    if value is None and types.NoneType in kinds:
+        return None
+    kinds = tuple(kind for kind in kinds if kind is not types.NoneType)
+    if str in kinds and len(kinds) == 2 and typing.get_origin(kinds[1]) is os.PathLike:
+        return check_path(name, value)
+    if len(kinds) != 1:
+        return value
+    kind, more = kinds[0], ()
+    if typing.get_origin(kind) is Annotated:
+        kind, *more = typing.get_args(kind)
+    for own in filter(callable, more):
+        return own(name, value)
+    bounds = {BOUNDS[type(one)]: dataclasses.astuple(one)[0] for one in more}
+    return _checked(name, value, kind, bounds)
+
+
+def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any:
+    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if kind is int:
+        return check_integer(name, value, **bounds)
+    if kind is float:
+        return check_number(name, value, **bounds)
+    if origin in SIMPLE:
+        return SIMPLE[origin](name, value)
+    if origin is Literal:
+        return check_choice(name, value, parts)
+    if origin is dict:
+        return check_has(name, value, "a dict", "items")
+    if origin is collections.abc.Callable:
+        return check_callable(name, value)
+    if origin in SERIES and parts == (str,):
+        return check_texts(name, value)
+    if origin is tuple and parts == (str, ...):
+        return tuple(check_texts(name, value))
+    if origin is tuple and Ellipsis not in parts:
+        if not isinstance(value, list | tuple) or len(value) != len(parts):
+            raise ValueError(f"`{name}` must have {len(parts)} values. Received: {name}={value!r}")
+        return tuple(map(check, [name] * len(parts), value, parts))
+    return value
+
+
+def kinds_of(rule: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the one type.
+
+    >>> kinds_of(int | None)
+    (<class 'int'>, <class 'NoneType'>)
+    """
+    is_union = typing.get_origin(rule) in (typing.Union, types.UnionType)
+    return typing.get_args(rule) if is_union else (rule,)
+
+
+def bare(rule: Any) -> Any:
+    """Return a type without what is annotated.
+
+    >>> bare(Count), bare(str)
+    (<class 'int'>, <class 'str'>)
+    """
+    return typing.get_args(rule)[0] if typing.get_origin(rule) is Annotated else rule
+
+
+@functools.cache
+def rules(owner: Any) -> dict[str, Any]:
+    """Return the annotations of a function's arguments, or of the fields of a class, by name.
+
+    One that names what is imported for type checkers alone is `Any`: no plain value is meant.
+    """
+    names = vars(sys.modules[owner.__module__])
+    found = owner.__annotations__.items()
+    return {name: _evaluated(hint, names) for name, hint in found if name != "return"}
+
+
+def _evaluated(hint: Any, names: dict[str, Any]) -> Any:
+    holder = types.SimpleNamespace(__annotations__={"hint": hint})
+    try:
+        return typing.get_type_hints(holder, names, include_extras=True)["hint"]
+    except NameError:
+        return Any
+
+
+def check_fields(made: Any) -> None:
+    """Raise a ValueError if a field of a dataclass is not as annotated; a frozen one may be given.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Lengths:
+    ...     longest: Count | None = None
+    ...     __post_init__ = check_fields
+    >>> Lengths(0)
+    Traceback (most recent call last):
+    ValueError: `longest` must be an int of at least 1. Received: longest=0
+    """
+    for name, rule in rules(type(made)).items():
+        object.__setattr__(made, name, check(name, getattr(made, name), rule))
+
+
+def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function, so that its arguments are checked by their annotations before it is called.
+
+    >>> @checked
+    ... def best(scores: Sequence[str], number: Count = 1):
+    ...     return scores[:number]
+    >>> best(("a", "b"), number=0)
+    Traceback (most recent call last):
+    ValueError: `number` must be an int of at least 1. Received: number=0
+    """
+    signature = inspect.signature(function)
+    series = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [name for name, one in signature.parameters.items() if one.kind not in series]
+
+    @functools.wraps(function)
+    def checking(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        given, known = signature.bind(*args, **kwargs), rules(function)
+        for name in names:
+            if name in known and name in given.arguments:
+                given.arguments[name] = check(name, given.arguments[name], known[name])
+        return function(*given.args, **given.kwargs)
+
+    return checking
