@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import Configured, checked
+from keras_attention.layers.arguments import Configured, Named, checked
 from keras_attention.layers.declared import check_declares_itself
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.feed_forward import FeedForward
@@ -14,7 +14,8 @@ from keras_attention.layers.seeds import part_initializer, part_seed
 from keras_attention.ops.operations import linear, sum_of_branches
 from keras_attention.ops.reference import matmul
 from keras_attention.ops.simplex import RandomSimplex, Simplex
-from keras_attention.spec.parts import BranchedAttentionSpec, check_on_simplex
+from keras_attention.spec.parts import BranchedAttentionSpec, BranchFeedForward, check_on_simplex
+from keras_attention.utils.arguments import Count, Rate
 from keras_attention.utils.checks import check_integer
 
 
@@ -65,26 +66,20 @@ class BranchedAttention(Configured, MultiHeadAttention):
 
     def __init__(
         self,
-        num_heads: int,
-        key_dim: int,
-        intermediate_dim: int | None = None,
-        branch_feed_forward: str | None = "shared",
-        activation: Any = "relu",
-        activation_dropout: float = 0.0,
+        num_heads: Count,
+        key_dim: Count,
+        intermediate_dim: Count | None = None,
+        branch_feed_forward: BranchFeedForward | None = "shared",
+        activation: Named = "relu",
+        activation_dropout: Rate = 0.0,
         **kwargs: Any,
     ):
-        arguments = checked(
-            {
-                "branch_feed_forward": branch_feed_forward,
-                "activation": activation,
-                "activation_dropout": activation_dropout,
-            }
-        )
-        super().__init__(num_heads, key_dim, **kwargs)
+        own = checked(locals())
+        super().__init__(own.pop("num_heads"), own.pop("key_dim"), **kwargs)
         if branch_feed_forward is not None:
             check_integer("intermediate_dim", intermediate_dim, least=1)
             check_split(branch_feed_forward, intermediate_dim, num_heads)
-        self._keep({"intermediate_dim": intermediate_dim, **arguments})
+        self._keep(own)
 
     def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
         super().build(query_shape, value_shape, key_shape)

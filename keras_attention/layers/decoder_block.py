@@ -5,13 +5,14 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Named, checked
 from keras_attention.layers.door import KEYS_AND_VALUES
 from keras_attention.layers.encoder_block import TransformerBlock, first_given, given
 from keras_attention.layers.multi_head_attention import State
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.layers.ssru import SSRU, state_dtype
-from keras_attention.spec.parts import BlockSpec
+from keras_attention.spec.parts import BlockSpec, BranchedDecoder, BranchFeedForward, DecoderCell
+from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -105,23 +106,23 @@ class TransformerDecoderBlock(TransformerBlock):
 
     def __init__(
         self,
-        num_heads: int,
-        intermediate_dim: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: Any = "relu",
+        num_heads: Count,
+        intermediate_dim: Count,
+        key_dim: Count | None = None,
+        value_dim: Count | None = None,
+        dropout: Rate = 0.1,
+        attention_dropout: Rate = 0.0,
+        activation_dropout: Rate = 0.0,
+        activation: Named = "relu",
         normalize_first: bool = False,
         use_attention_bias: bool = False,
-        layer_norm_epsilon: float = 1e-6,
-        sliding_window: int | None = None,
-        branch_feed_forward: str | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        seed: int | None = None,
-        branched_decoder: str = "cross",
-        decoder_cell: str = "attention",
+        layer_norm_epsilon: Positive = 1e-6,
+        sliding_window: Count | None = None,
+        branch_feed_forward: BranchFeedForward | None = None,
+        kernel_initializer: Named = "glorot_uniform",
+        seed: FromZero | None = None,
+        branched_decoder: BranchedDecoder = "cross",
+        decoder_cell: DecoderCell = "attention",
         **kwargs: Any,
     ):
         arguments = checked(locals())

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.arguments import checked
 from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import padding_mask
@@ -14,7 +15,8 @@ from keras_attention.ops.nan import one_or_nan
 from keras_attention.ops.operations import linear, lookup, tied_projection
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
-from keras_attention.utils.checks import check_boolean, check_integer
+from keras_attention.utils.arguments import Count, FromZero
+from keras_attention.utils.checks import check_integer
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -63,16 +65,16 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
 
     def __init__(
         self,
-        vocabulary_size: int,
-        hidden_dim: int,
-        pad_token_id: int | None = 0,
+        vocabulary_size: Count,
+        hidden_dim: Count,
+        pad_token_id: FromZero | None = 0,
         tie_weights: bool = True,
         embeddings_initializer: Any = None,
         use_logits_bias: bool = False,
         **kwargs: Any,
     ):
-        vocabulary_size = check_integer("vocabulary_size", vocabulary_size, least=1)
-        hidden_dim = check_integer("hidden_dim", hidden_dim, least=1)
+        own = checked(locals())
+        vocabulary_size, hidden_dim = own["vocabulary_size"], own["hidden_dim"]
         if pad_token_id is not None:
             check_integer("pad_token_id", pad_token_id, least=0, most=vocabulary_size - 1)
         if embeddings_initializer is None:
@@ -80,7 +82,7 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         super().__init__(
             vocabulary_size,
             hidden_dim,
-            tie_weights=check_boolean("tie_weights", tie_weights),
+            tie_weights=tie_weights,
             embeddings_initializer=embeddings_initializer,
             **kwargs,
         )
@@ -90,7 +92,7 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.pad_token_id = pad_token_id
-        self.use_logits_bias = check_boolean("use_logits_bias", use_logits_bias)
+        self.use_logits_bias = use_logits_bias
 
     def build(self, input_shape: Any = None) -> None:
         super().build(input_shape)

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import Configured, checked
+from keras_attention.layers.arguments import Configured, Named, checked
 from keras_attention.layers.branched_attention import BranchedAttention
 from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.door import Door
@@ -12,7 +12,8 @@ from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
-from keras_attention.spec.parts import BlockSpec, SpecError
+from keras_attention.spec.parts import BlockSpec, BranchFeedForward, SpecError
+from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
 
 
 class TransformerBlock(Configured, Door, keras.layers.Layer):
@@ -164,21 +165,21 @@ class TransformerEncoderBlock(TransformerBlock):
 
     def __init__(
         self,
-        num_heads: int,
-        intermediate_dim: int,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: Any = "relu",
+        num_heads: Count,
+        intermediate_dim: Count,
+        key_dim: Count | None = None,
+        value_dim: Count | None = None,
+        dropout: Rate = 0.1,
+        attention_dropout: Rate = 0.0,
+        activation_dropout: Rate = 0.0,
+        activation: Named = "relu",
         normalize_first: bool = False,
         use_attention_bias: bool = False,
-        layer_norm_epsilon: float = 1e-6,
-        sliding_window: int | None = None,
-        branch_feed_forward: str | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        seed: int | None = None,
+        layer_norm_epsilon: Positive = 1e-6,
+        sliding_window: Count | None = None,
+        branch_feed_forward: BranchFeedForward | None = None,
+        kernel_initializer: Named = "glorot_uniform",
+        seed: FromZero | None = None,
         **kwargs: Any,
     ):
         super().__init__(checked(locals()), **kwargs)

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import Configured, checked
+from keras_attention.layers.arguments import Configured, Named, checked
 from keras_attention.layers.declared import activation_name, check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
@@ -12,6 +12,7 @@ from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.operations import linear
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import FeedForwardSpec
+from keras_attention.utils.arguments import Count, FromZero, Rate
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -46,12 +47,12 @@ class FeedForward(Configured, Door, keras.layers.Layer):
 
     def __init__(
         self,
-        intermediate_dim: int,
-        activation: Any = "relu",
-        dropout: float = 0.0,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        seed: int | None = None,
+        intermediate_dim: Count,
+        activation: Named = "relu",
+        dropout: Rate = 0.0,
+        kernel_initializer: Named = "glorot_uniform",
+        bias_initializer: Named = "zeros",
+        seed: FromZero | None = None,
         **kwargs: Any,
     ):
         arguments = checked(locals())

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.arguments import checked
 from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import (
@@ -21,10 +22,8 @@ from keras_attention.ops.operations import dot_product_attention, joined_linear,
 from keras_attention.ops.reference import masked_softmax
 from keras_attention.ops.windowed_attention import may_save_by_blocks, windowed_attention
 from keras_attention.spec.parts import AttentionSpec, SpecError
+from keras_attention.utils.arguments import Count, Rate
 from keras_attention.utils.checks import (
-    check_boolean,
-    check_integer,
-    check_number,
     check_numbers,
 )
 
@@ -118,23 +117,15 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
 
     def __init__(
         self,
-        num_heads: int,
-        key_dim: int,
-        value_dim: int | None = None,
-        dropout: float = 0.0,
+        num_heads: Count,
+        key_dim: Count,
+        value_dim: Count | None = None,
+        dropout: Rate = 0.0,
         use_bias: bool = True,
         **kwargs: Any,
     ):
-        check_number("dropout", dropout, least=0, below=1)
-        check_boolean("use_bias", use_bias)
-        super().__init__(num_heads, key_dim, value_dim, dropout, use_bias, **kwargs)
-        for name, size in (
-            ("num_heads", num_heads),
-            ("key_dim", key_dim),
-            ("value_dim", value_dim),
-        ):
-            if isinstance(size, bool):  # Keras takes it for a number.
-                check_integer(name, size, least=1)
+        own = checked(locals())
+        super().__init__(**own, **kwargs)
 
     def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
         super().build(query_shape, value_shape, key_shape)

@@ -10,7 +10,8 @@ from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself
 from keras_attention.layers.door import Door
 from keras_attention.ops.dispatch import backend_choice
-from keras_attention.spec.parts import PositionsSpec, sinusoid
+from keras_attention.spec.parts import Layout, PositionsSpec, sinusoid
+from keras_attention.utils.arguments import Count
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -47,7 +48,7 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
 
     call_axes = {"inputs": "BTD"}
 
-    def __init__(self, layout: str = "interleaved", max_length: int = 256, **kwargs: Any):
+    def __init__(self, layout: Layout = "interleaved", max_length: Count = 256, **kwargs: Any):
         arguments = checked(locals())
         super().__init__(**kwargs)
         self._keep(arguments)

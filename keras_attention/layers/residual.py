@@ -12,6 +12,7 @@ from keras_attention.layers.dropout import Dropout
 from keras_attention.ops.operations import dropout_add_norm
 from keras_attention.ops.reference import is_float64, layer_norm
 from keras_attention.spec.parts import NormSpec, SpecError
+from keras_attention.utils.arguments import FromZero, Positive, Rate
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -66,10 +67,10 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
 
     def __init__(
         self,
-        dropout: float = 0.1,
+        dropout: Rate = 0.1,
         normalize_first: bool = False,
-        epsilon: float = 1e-6,
-        seed: int | None = None,
+        epsilon: Positive = 1e-6,
+        seed: FromZero | None = None,
         **kwargs: Any,
     ):
         arguments = checked(locals())

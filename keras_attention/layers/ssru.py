@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import Configured, checked
+from keras_attention.layers.arguments import Configured, Named, checked
 from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.feed_forward import make_dense
@@ -62,8 +62,8 @@ class SSRU(Configured, Door, keras.layers.Layer):
     def __init__(
         self,
         use_bias: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
+        kernel_initializer: Named = "glorot_uniform",
+        bias_initializer: Named = "zeros",
         **kwargs: Any,
     ):
         arguments = checked(locals())

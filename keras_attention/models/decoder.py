@@ -5,13 +5,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Named, checked
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.masks import check_mask
 from keras_attention.models.parts import Parts, check_blocks
 from keras_attention.models.stacks import DecoderStack, Memory
 from keras_attention.models.token_ids import check_sequences, check_token_ids
+from keras_attention.spec.parts import BranchedDecoder, BranchFeedForward, DecoderCell, Layout
+from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
 from keras_attention.utils.checks import check_integer, check_numbers, static_shape
 
 
@@ -81,35 +83,34 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
 
     def __init__(
         self,
-        vocabulary_size: int,
-        num_layers: int = 6,
-        hidden_dim: int = 512,
-        intermediate_dim: int = 2048,
-        num_heads: int = 8,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: Any = "relu",
+        vocabulary_size: Count,
+        num_layers: Count = 6,
+        hidden_dim: Count = 512,
+        intermediate_dim: Count = 2048,
+        num_heads: Count = 8,
+        key_dim: Count | None = None,
+        value_dim: Count | None = None,
+        dropout: Rate = 0.1,
+        attention_dropout: Rate = 0.0,
+        activation_dropout: Rate = 0.0,
+        activation: Named = "relu",
         normalize_first: bool = False,
         final_normalization: bool | None = None,
         use_attention_bias: bool = False,
-        layer_norm_epsilon: float = 1e-6,
-        branch_feed_forward: str | None = None,
-        branched_decoder: str = "cross",
-        decoder_cell: str = "attention",
-        position_layout: str = "interleaved",
-        max_length: int = 256,
-        attention_window: int | None = None,
+        layer_norm_epsilon: Positive = 1e-6,
+        branch_feed_forward: BranchFeedForward | None = None,
+        branched_decoder: BranchedDecoder = "cross",
+        decoder_cell: DecoderCell = "attention",
+        position_layout: Layout = "interleaved",
+        max_length: Count = 256,
+        attention_window: Count | None = None,
         tie_weights: bool = True,
         use_logits_bias: bool = False,
-        pad_token_id: int = 0,
+        pad_token_id: FromZero = 0,
         recompute: bool = False,
-        seed: int | None = None,
+        seed: FromZero | None = None,
         **kwargs: Any,
     ):
-        check_integer("num_layers", num_layers, least=1)
         config = checked(locals())
         config["activation"] = keras.activations.serialize(keras.activations.get(activation))
         check_integer("pad_token_id", pad_token_id, least=0, most=vocabulary_size - 1)

@@ -4,12 +4,13 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Named, checked
 from keras_attention.layers.door import Door
 from keras_attention.layers.encoder_block import TransformerEncoderBlock, first_given
 from keras_attention.models.parts import Parts, check_blocks
 from keras_attention.models.stacks import EncoderStack
-from keras_attention.utils.checks import check_integer
+from keras_attention.spec.parts import BranchFeedForward, Layout
+from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -81,28 +82,27 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
 
     def __init__(
         self,
-        num_layers: int = 6,
-        intermediate_dim: int = 2048,
-        num_heads: int = 8,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: Any = "relu",
+        num_layers: Count = 6,
+        intermediate_dim: Count = 2048,
+        num_heads: Count = 8,
+        key_dim: Count | None = None,
+        value_dim: Count | None = None,
+        dropout: Rate = 0.1,
+        attention_dropout: Rate = 0.0,
+        activation_dropout: Rate = 0.0,
+        activation: Named = "relu",
         normalize_first: bool = False,
         final_normalization: bool | None = None,
         use_attention_bias: bool = False,
-        layer_norm_epsilon: float = 1e-6,
-        branch_feed_forward: str | None = None,
-        position_layout: str = "interleaved",
-        max_length: int = 256,
-        attention_window: int | None = None,
+        layer_norm_epsilon: Positive = 1e-6,
+        branch_feed_forward: BranchFeedForward | None = None,
+        position_layout: Layout = "interleaved",
+        max_length: Count = 256,
+        attention_window: Count | None = None,
         recompute: bool = False,
-        seed: int | None = None,
+        seed: FromZero | None = None,
         **kwargs: Any,
     ):
-        check_integer("num_layers", num_layers, least=1)
         config = checked(locals())
         config["activation"] = keras.activations.serialize(keras.activations.get(activation))
         check_blocks(config)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Named, checked
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
@@ -27,6 +27,8 @@ from keras_attention.models.token_ids import (
 )
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
+from keras_attention.spec.parts import BranchedDecoder, BranchFeedForward, DecoderCell, Layout
+from keras_attention.utils.arguments import Count, Depths, FromZero, Positive, Rate
 from keras_attention.utils.checks import check_integer, depths_of
 
 
@@ -111,36 +113,36 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
 
     def __init__(
         self,
-        vocabulary_size: int,
-        num_layers: int | Sequence[int] = 6,
-        hidden_dim: int = 512,
-        intermediate_dim: int = 2048,
-        num_heads: int = 8,
-        key_dim: int | None = None,
-        value_dim: int | None = None,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        activation: Any = "relu",
+        vocabulary_size: Count,
+        num_layers: Depths = 6,
+        hidden_dim: Count = 512,
+        intermediate_dim: Count = 2048,
+        num_heads: Count = 8,
+        key_dim: Count | None = None,
+        value_dim: Count | None = None,
+        dropout: Rate = 0.1,
+        attention_dropout: Rate = 0.0,
+        activation_dropout: Rate = 0.0,
+        activation: Named = "relu",
         normalize_first: bool = False,
         final_normalization: bool | None = None,
         use_attention_bias: bool = False,
-        layer_norm_epsilon: float = 1e-6,
-        branch_feed_forward: str | None = None,
-        branched_decoder: str = "cross",
-        decoder_cell: str = "attention",
-        position_layout: str = "interleaved",
-        max_length: int = 256,
-        attention_window: int | None = None,
-        target_vocabulary_size: int | None = None,
+        layer_norm_epsilon: Positive = 1e-6,
+        branch_feed_forward: BranchFeedForward | None = None,
+        branched_decoder: BranchedDecoder = "cross",
+        decoder_cell: DecoderCell = "attention",
+        position_layout: Layout = "interleaved",
+        max_length: Count = 256,
+        attention_window: Count | None = None,
+        target_vocabulary_size: Count | None = None,
         tie_weights: bool = True,
         use_logits_bias: bool = False,
-        pad_token_id: int = 0,
-        end_token_id: int = 1,
-        start_token_id: int | None = None,
+        pad_token_id: FromZero = 0,
+        end_token_id: FromZero = 1,
+        start_token_id: FromZero | None = None,
         suppressed_token_ids: Sequence[int] = (),
         recompute: bool = False,
-        seed: int | None = None,
+        seed: FromZero | None = None,
         **kwargs: Any,
     ):
         config = checked(locals())

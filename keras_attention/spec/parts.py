@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,13 +22,13 @@ ACTIVATIONS = (
     *("relu", "gelu", "silu", "tanh", "sigmoid", "linear", "elu", "selu", "relu6", "leaky_relu"),
     *("softplus", "softsign", "mish", "hard_sigmoid", "hard_silu"),
 )
-LAYOUTS = ("interleaved", "halves", "learned")
+Layout = Literal["interleaved", "halves", "learned"]
 # One network for all branches of a branched attention, or one for each.
-BRANCH_FEED_FORWARDS = ("shared", "split")
+BranchFeedForward = Literal["shared", "split"]
 # The attention of a decoder's block that has the branches.
-BRANCHED_DECODERS = ("cross", "self")
+BranchedDecoder = Literal["cross", "self"]
 # What a decoder's block has between a position and the earlier ones.
-DECODER_CELLS = ("attention", "ssru")
+DecoderCell = Literal["attention", "ssru"]
 # How far the sum of a branched attention's kappa or alpha may be from 1, and an entry below 0.
 SIMPLEX_TOLERANCE = 1e-5
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from keras_attention.spec.parts import (
     ACTIVATIONS,
-    LAYOUTS,
     AttentionSpec,
     BlockSpec,
     BranchedAttentionSpec,
     EmbeddingSpec,
+    Layout,
     NormSpec,
     SpecError,
     SSRUSpec,
@@ -288,8 +288,8 @@ class TransformerSpec:
         for kind in ("encoder", "decoder"):
             stack: StackSpec = getattr(self, kind)
             layout = stack.positions.layout
-            if layout not in LAYOUTS:
-                yield f"{kind}.positions.layout must be one of {LAYOUTS}, not {layout!r}"
+            if layout not in get_args(Layout):
+                yield f"{kind}.positions.layout must be one of {get_args(Layout)}, not {layout!r}"
             elif (layout == "learned") != (stack.positions.table is not None):
                 yield f"{kind}.positions needs a table if its layout is 'learned', and only then"
             if not stack.blocks:

@@ -63,8 +63,10 @@ def test_a_setting_of_another_type_is_refused(tmp_path):
 
 
 def test_model_arguments_are_those_of_the_model():
-    """But for the settings of a run of their own."""
-    ours = rules(ModelArguments).keys()
+    """With the same ranges; but for the settings of a run of their own, and functions as activations."""
+    ours, of_model = rules(ModelArguments), rules(Transformer.__init__)
+    assert all(rule == of_model[name] for name, rule in ours.items() if name != "activation")
+    ours = ours.keys()
     own = {"vocabulary_size", "target_vocabulary_size", "recompute", "seed", "pad_token_id"}
     own |= {"end_token_id", "start_token_id", "suppressed_token_ids"}
     assert ours | own | {"self", "kwargs"} == {*inspect.signature(Transformer.__init__).parameters}

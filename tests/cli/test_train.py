@@ -447,7 +447,7 @@ def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
-    [(["4"], 4), (["6", "2"], (6, 2)), (["6,2"], (6, 2)), (["3,3"], (3, 3)), (["none"], 2)],
+    [(["4"], 4), (["6", "2"], (6, 2)), (["6,2"], (6, 2)), (["3,3"], 3), (["none"], 2)],
 )
 def test_depths_of_encoder_and_decoder(asked, tmp_path, capsys, given, wanted):
     """Two numbers, with a space or a comma between them, from the command line and from a file."""
