@@ -48,11 +48,6 @@ MODEL_OPTIONS = (
     *("normalize_first", "branch_feed_forward", "branched_decoder", "decoder_cell"),
     *("position_layout", "attention_window"),
 )
-SETTINGS = {
-    **rules(TextOptions),
-    **rules(TranslationConfig),
-    **{name: rules(ModelArguments)[name] for name in MODEL_OPTIONS},
-}
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate")
 DEPENDS = "depends on your text"  # its size, or its recipe
@@ -112,11 +107,17 @@ def run(
     with orderly_exit(parser.prog):
         options = vars(parser.parse_args(given))
         if "config" in options:
-            options = {**read_toml(options.pop("config"), SETTINGS), **options}
+            options = {**read_toml(options.pop("config"), settings()), **options}
         if not {"tsv", "source_file", "parts"} & {*options}:
             options.setdefault("target_language", default_target_language)
         return _run(options, default_corpus, recipes, options.pop("plan", plan))
     raise AssertionError("`orderly_exit` ends the process after an error.")
+
+
+def settings() -> dict[str, Any]:
+    """Return the annotations of all that a file of settings may hold."""
+    model = {name: rules(ModelArguments)[name] for name in MODEL_OPTIONS}
+    return {**rules(TextOptions), **rules(TranslationConfig), **model}
 
 
 def _run(
@@ -257,19 +258,19 @@ def _parser(
         argument_default=argparse.SUPPRESS,
     )
 
-    def settings(title: str, names: Sequence[str]) -> Any:
+    def group_of(title: str, names: Sequence[str]) -> Any:
         group = parser.add_argument_group(f"{title} (defaults in brackets)")
         add_options(group, TranslationConfig, names, defaults, ALIASES)
         return group
 
     add_options(parser.add_argument_group("text"), TextOptions, defaults=text)
-    settings("budget: whichever ends first", BUDGET)
-    model = settings("model and vocabulary", MODEL)
+    group_of("budget: whichever ends first", BUDGET)
+    model = group_of("model and vocabulary", MODEL)
     add_options(model, ModelArguments, MODEL_OPTIONS, defaults)
-    settings("a pretrained model, trained further", PRETRAINED)
-    settings("training", TRAINING)
-    settings("search", SEARCH)
-    settings("devices", DEVICES)
+    group_of("a pretrained model, trained further", PRETRAINED)
+    group_of("training", TRAINING)
+    group_of("search", SEARCH)
+    group_of("devices", DEVICES)
     _add_run_options(parser.add_argument_group("what to do"))
     return parser
 

@@ -125,11 +125,14 @@ def rules(owner: Any) -> dict[str, Any]:
     One that names what is imported for type checkers alone is `Any`: no plain value is meant.
     """
     names = vars(sys.modules[owner.__module__])
-    found = owner.__annotations__.items()
-    return {name: _evaluated(hint, names) for name, hint in found if name != "return"}
+    hints = {name: hint for name, hint in owner.__annotations__.items() if name != "return"}
+    return {
+        name: _evaluated(hint, names) if isinstance(hint, str) else hint
+        for name, hint in hints.items()
+    }
 
 
-def _evaluated(hint: Any, names: dict[str, Any]) -> Any:
+def _evaluated(hint: str, names: dict[str, Any]) -> Any:
     holder = types.SimpleNamespace(__annotations__={"hint": hint})
     try:
         return typing.get_type_hints(holder, names, include_extras=True)["hint"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from keras_attention import PRESETS, Transformer
+from keras_attention.cli import train
 from keras_attention.cli.options import read_toml
-from keras_attention.cli.train import SETTINGS
 from keras_attention.recipes.config import ModelArguments
 from keras_attention.utils.arguments import Depths, FromZero, bare, kinds_of, rules
 
@@ -34,7 +34,10 @@ TOML = {
 def settings():
     """A setting of each annotation."""
     found = {}
-    for outer, known in (("%s", SETTINGS), ("model_arguments = {%s}", rules(ModelArguments))):
+    for outer, known in (
+        ("%s", train.settings()),
+        ("model_arguments = {%s}", rules(ModelArguments)),
+    ):
         for name, rule in known.items():
             found.setdefault((outer, str(rule)), (outer, name, rule))
     return found.values()
@@ -51,12 +54,12 @@ def test_a_setting_of_another_type_is_refused(tmp_path):
         for text, right_for in TOML.items():
             file.write_text(outer % f"{name} = {text}")
             if {*right_for} & kinds:
-                read_toml(file, SETTINGS)
+                read_toml(file, train.settings())
                 continue
             if text == "9" and float in kinds:  # Some end below.
                 continue
             with pytest.raises(ValueError, match=f"run.toml'.*({name}` must|unknown)") as error:
-                read_toml(file, SETTINGS)
+                read_toml(file, train.settings())
                 pytest.fail(f"{name} = {text} was accepted")
             told = str(error.value)
             assert f"Received: {name}" in told or "unknown" in told
