@@ -43,7 +43,8 @@ Depths = Annotated[int | Sequence[int], check_depths]
 BOUNDS = {Ge: "least", Gt: "above", Le: "most", Lt: "below"}
 SIMPLE = {bool: check_boolean, str: check_text, Path: check_path, os.PathLike: check_path}
 SERIES = (list, collections.abc.Sequence, collections.abc.Iterable)
-Parameters, Result = ParamSpec("Parameters"), TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def check(name: str, value: Any, rule: Any) -> Any:
@@ -65,7 +66,8 @@ def check(name: str, value: Any, rule: Any) -> Any:
         return check_path(name, value)
     if len(kinds) != 1:
         return value
-    kind, more = kinds[0], ()
+    kind: Any = kinds[0]
+    more: list[Any] = []
     if typing.get_origin(kind) is Annotated:
         kind, *more = typing.get_args(kind)
     for own in filter(callable, more):
@@ -151,7 +153,7 @@ def check_fields(made: Any) -> None:
     Traceback (most recent call last):
     ValueError: `longest` must be an int of at least 1. Received: longest=0
     """
-    for name, rule in rules(type(made)).items():
+    for name, rule in rules(made.__class__).items():
         object.__setattr__(made, name, check(name, getattr(made, name), rule))
 
 
