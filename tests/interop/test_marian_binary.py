@@ -16,7 +16,7 @@ from keras_attention.spec import SSRUSpec
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.files import DamagedFile
 from tests.helpers import changed_copies
-from tests.interop.conftest import SOURCES, TARGETS, number_of_refused, pieces_of
+from tests.interop.conftest import SOURCES, number_of_refused, pieces_of
 from tests.spec_oracle import SpecOracle, random_spec
 
 pytestmark = pytest.mark.backends("torch")
