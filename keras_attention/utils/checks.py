@@ -144,6 +144,11 @@ def check_path(name: str, value: Any) -> Path:
         if isinstance(text, str) and text and "\0" not in text:
             try:
                 os.lstat(text)
+            except UnicodeEncodeError:
+                raise ValueError(
+                    f"`{name}` holds half of a surrogate pair, which no name of a file has. "
+                    f"Received: {name}={value!r}"
+                ) from None
             except OSError as error:  # Whether anything is there is asked elsewhere.
                 if error.errno == errno.ENAMETOOLONG:
                     raise ValueError(

@@ -1,4 +1,5 @@
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,14 @@ def test_no_path(value):
     with pytest.raises(ValueError, match="`folder` must be a path.*Received: "):
         checks.check_path("folder", value)
     assert checks.check_path("folder", "a/b") == checks.check_path("folder", Path("a/b"))
+
+
+@pytest.mark.parametrize("value", ["\ud800", "a/b\udfff/c", Path("\ud83d")])
+def test_half_a_character_is_in_no_path(value):
+    with pytest.raises(ValueError, match="`folder` holds half of a surrogate pair"):
+        checks.check_path("folder", value)
+    undecodable = os.fsdecode(b"a\xff")  # Python's name for a file whose name is no UTF-8
+    assert checks.check_path("folder", undecodable) == Path(undecodable)
 
 
 @pytest.mark.parametrize("check", [checks.check_texts, checks.check_iterable])
