@@ -18,6 +18,7 @@ from keras_attention.utils.checks import (
     check_boolean,
     check_choice,
     check_integer,
+    check_optional,
     check_text,
     check_texts,
 )
@@ -183,15 +184,19 @@ def corpus_chrf(
     return _scored(CHRF(word_order=word_order, lowercase=lowercase), hypotheses, references)
 
 
-def corpus_ter(hypotheses: Iterable[str], references: Iterable[str]) -> CorpusScore:
+def corpus_ter(
+    hypotheses: Iterable[str], references: Iterable[str], *, language: str | None = None
+) -> CorpusScore:
     """Return the translation edit rate (Snover et al. 2006), one reference for each: lower is better.
 
     It counts the words to insert, delete or replace and the phrases to move, for 100 words of the reference;
-    case is ignored. sacreBLEU takes up to a second for a long translation that is all wrong.
+    case is ignored. A word is what stands between spaces. In Chinese and Japanese it is a character,
+    kana in a row, or punctuation. sacreBLEU takes up to a second for a long translation that is all wrong.
 
     Args:
         hypotheses: Translations as plain text, not tokenised.
         references: The reference of each translation, in the same order.
+        language: Language code of both. Defaults to None, an unknown one, with spaces.
 
     Returns:
         A `CorpusScore`.
@@ -206,7 +211,11 @@ def corpus_ter(hypotheses: Iterable[str], references: Iterable[str]) -> CorpusSc
     """
     from sacrebleu.metrics import TER
 
-    return _scored(TER(), *comparable_lines(hypotheses, references))
+    check_optional(check_text, "language", language)
+    # Without its normalisation, sacreBLEU's Asian support has no effect.
+    is_split = base_language(language or "") in (*CHINESE, "ja", "jpn")
+    metric = TER(normalized=is_split, asian_support=is_split)
+    return _scored(metric, *comparable_lines(hypotheses, references))
 
 
 def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:

@@ -42,7 +42,7 @@ class Sentences:
         sources: Sentences to translate; `()` if only translations that are there are compared.
         references: Their reference translations.
         name: Name of the text, such as `"newstest2014"`.
-        language: Language code of the translations, which chooses the tokenizers of BLEU; None if unknown.
+        language: Language code of the translations, which chooses the words of BLEU and TER; None if unknown.
         ter: Whether to score TER, too; see `corpus_ter`.
 
     Example:
@@ -155,7 +155,7 @@ def system_scores(translations: Sequence[str], text: Sentences) -> dict[str, Any
     """Return the scores of one system's translations, each with its signature."""
     scores = corpus_scores(translations, text.references, text.language)
     if text.ter:
-        scores["ter"] = corpus_ter(translations, text.references)
+        scores["ter"] = corpus_ter(translations, text.references, language=text.language)
     return {name: dataclasses.asdict(score) for name, score in scores.items()}
 
 

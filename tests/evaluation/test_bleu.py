@@ -95,6 +95,25 @@ def test_ter_by_hand(hypothesis, reference, errors):
     assert score.metric == "TER" and "tok:tercom" in score.signature
 
 
+@pytest.mark.parametrize(
+    ("language", "hypothesis", "reference", "errors", "words"),
+    [
+        ("zh-TW", "他昨天去了学校。", "他今天去了学校。", 1, 8),
+        ("ja", "彼は昨日学校へ行った。", "彼は今日学校へ行った。", 1, 10),
+        ("de", "er ging heim.", "er geht heim.", 1, 3),
+        (None, "他昨天去了学校。", "他今天去了学校。", 1, 1),
+    ],
+)
+def test_ter_counts_characters_where_there_are_no_spaces(
+    language, hypothesis, reference, errors, words
+):
+    score = corpus_ter([hypothesis], [reference], language=language)
+    assert score.score == pytest.approx(100 * errors / words)
+    assert f"asian:{'yes' if words > 7 else 'no'}" in score.signature
+    report = runs_report({"one": [hypothesis]}, Sentences((), [reference], "x", language, True))
+    assert report["systems"]["one"]["scores"]["ter"]["score"] == score.score
+
+
 def test_ter_is_a_row_of_a_report():
     text = Sentences(["eins", "zwei"], REFERENCES, ter=True)
     report = runs_report({"one": HYPOTHESES, "other": REFERENCES}, text, samples=3)
