@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
@@ -29,6 +30,21 @@ class TrainingStopped(KeyboardInterrupt):
         super().__init__(signal_name)
         self.signal_name = signal_name
         self.exit_code = 128 + int(signal.Signals[signal_name])
+
+
+@contextlib.contextmanager
+def stopping_at_once() -> Iterator[None]:
+    """Let signals that would end the process raise `TrainingStopped` within this context, as Ctrl-C does."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise TrainingStopped(signal.Signals(number).name)
+
+    with contextlib.ExitStack() as changed:
+        for number in (getattr(signal, name) for name in SIGNALS if hasattr(signal, name)):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                with contextlib.suppress(ValueError):  # of any thread but the main one
+                    changed.callback(signal.signal, number, signal.signal(number, stop))
+        yield
 
 
 class StopOnSignal(RunCallback):

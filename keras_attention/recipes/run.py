@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from keras_attention.callbacks.base import checked_callbacks, updates_of
+from keras_attention.callbacks.signals import stopping_at_once
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
@@ -233,9 +234,10 @@ class Run(Start):
             if self.report is None:
                 self.train()
                 try:
-                    self.average()
-                    self.save()
-                    self.report = self.evaluate()
+                    with stopping_at_once():
+                        self.average()
+                        self.save()
+                        self.report = self.evaluate()
                 except KeyboardInterrupt:
                     say(
                         "The training is done and saved, its report is not. The same command writes it."

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_attention.callbacks import StopOnSignal
+from keras_attention.callbacks.signals import TrainingStopped, stopping_at_once
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -34,6 +35,25 @@ def test_a_training_in_a_thread_leaves_signals_alone():
     thread.join()
     assert len(histories[0]["loss"]) == 2
     assert during == [before] * 6
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT"])
+def test_what_would_end_the_process_is_raised(name):
+    """And what a program does with a signal stays: `nohup` ignores SIGHUP."""
+    number, seen = getattr(signal, name), []
+    original = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(TrainingStopped) as stopped, stopping_at_once():
+            os.kill(os.getpid(), number)
+        assert stopped.value.exit_code == 128 + number
+        assert signal.getsignal(number) is signal.SIG_DFL
+        for kept in (signal.SIG_IGN, lambda *_: seen.append(name)):
+            signal.signal(number, kept)
+            with stopping_at_once():
+                os.kill(os.getpid(), number)
+        assert seen == [name]
+    finally:
+        signal.signal(number, original)
 
 
 def test_a_handler_that_is_not_pythons_stays(monkeypatch):

@@ -114,7 +114,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def disturbed(files, tmp_path_factory):
-    """The folder of a run that two signals stopped on its way, and Ctrl-C when it had trained; what
+    """The folder of a run that two signals stopped on its way, and two when it had trained; what
     happened then, its first report.
     """
     folder = tmp_path_factory.mktemp("runs") / "run"
@@ -125,22 +125,28 @@ def disturbed(files, tmp_path_factory):
         happened.append(
             (code, last_checkpoint(folder), (folder / "report.json").exists(), output.getvalue())
         )
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as output:
-        patch.setattr(Run, "evaluate", lambda _: os.kill(os.getpid(), signal.SIGINT))
-        with pytest.raises(SystemExit) as left:
-            train(files, folder)
-    report = (folder / "report.json").exists()
-    happened.append((left.value.code, last_checkpoint(folder), report, output.getvalue()))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stderr(io.StringIO()) as output,
+        ):
+            patch.setattr(Run, "evaluate", lambda _, number=number: os.kill(os.getpid(), number))
+            with pytest.raises(SystemExit) as left:
+                train(files, folder)
+        report = (folder / "report.json").exists()
+        happened.append((left.value.code, last_checkpoint(folder), report, output.getvalue()))
     return folder, happened, train(files, folder)
 
 
 def test_a_signal_saves_and_says_how_to_go_on(disturbed):
     _, happened, report = disturbed
     codes, checkpoints, reports, outputs = zip(*happened, strict=True)
-    assert codes == (130, 143, 130)  # 128 + the numbers of SIGINT and SIGTERM
-    assert checkpoints == ("update-00000003", "update-00000006", f"update-{STEPS:08d}")
-    assert reports == (False, False, False)
-    assert "The training is done and saved, its report is not. The same command" in outputs[2]
+    assert codes == (130, 143, 130, 143)  # 128 + the numbers of SIGINT and SIGTERM
+    assert checkpoints[:2] == ("update-00000003", "update-00000006")
+    assert checkpoints[2:] == (f"update-{STEPS:08d}",) * 2
+    assert not any(reports)
+    for output in outputs[2:]:
+        assert "The training is done and saved, its report is not. The same command" in output
     for name, checkpoint, output in zip(("SIGINT", "SIGTERM"), checkpoints, outputs, strict=False):
         assert f"Stopped by {name} and saved as " in output and checkpoint in output
         assert "The same command continues this run." in output
