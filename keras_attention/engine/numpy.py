@@ -13,6 +13,9 @@ from keras_attention.engine.prepare import Weights
 from keras_attention.spec import TransformerSpec
 from keras_attention.spec.parts import as_array
 
+# Scores of an attention that are computed at once.
+LARGEST_SCORES = 2**24
+
 
 class Functions:
     """NumPy's functions and those of `keras.ops` that NumPy lacks, as far as `Operations` uses them."""
@@ -66,6 +69,20 @@ class NumPyOperations(Operations):
 
     def activation(self, name: str) -> Callable[[Any], Any]:
         return ACTIVATIONS[name]
+
+    def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        # The attention of a long source is computed in parts: else it takes gigabytes, and hears no Ctrl-C.
+        count, heads, length, _ = query.shape
+        most = max(1, LARGEST_SCORES // (count * heads * key.shape[2]))
+        if length <= most:
+            return super().attend(query, key, value, bias)
+        parts = []
+        for first in range(0, length, most):
+            rows = slice(first, first + most)
+            seen = bias if bias.shape[2] == 1 else bias[:, :, rows]
+            part = super().attend(query[:, :, rows], key, value, seen)
+            parts.append(part.reshape(count, -1, part.shape[-1]))
+        return np.concatenate(parts, axis=1).reshape(count * length, -1)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         end = start + new.shape[2]

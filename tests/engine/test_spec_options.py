@@ -11,7 +11,9 @@ import pytest
 from keras_attention.decoding.hypotheses import SearchRules, result, search_options
 from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.decoding.translator import Translator
+from keras_attention.engine import numpy as numpy_engine
 from keras_attention.engine.base import SearchingEngine
+from keras_attention.engine.forward import Operations
 from keras_attention.engine.onnx import OnnxSelector
 from keras_attention.engine.select import EngineSelector, refusal
 from keras_attention.interop.onnx_export import write_onnx
@@ -129,6 +131,23 @@ def test_engines_without_a_backend_find_what_the_papers_say(options, beam_size, 
     pytest.importorskip(engine)
     wanted = expected(frozenset(options), beam_size)
     assert_equal(searched(random_spec(options), engine, beam_size), wanted)
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("most", [1, 200])
+def test_numpys_attention_of_long_sources_is_computed_in_parts(monkeypatch, most):
+    """Row by row, or a few; a window hides other places from each."""
+    at_once, attend = [], Operations.attend
+
+    def watched(self, query, key, *rest):
+        at_once.append((query.shape[2], np.prod(query.shape[:3]) * key.shape[2]))
+        return attend(self, query, key, *rest)
+
+    monkeypatch.setattr(Operations, "attend", watched)
+    monkeypatch.setattr(numpy_engine, "LARGEST_SCORES", most)
+    windows = WINDOWS[4]
+    assert_equal(searched(windowed(windows), "numpy", 4), expected_within(windows, 4))
+    assert all(rows == 1 or scores <= most for rows, scores in at_once)
 
 
 @pytest.mark.backends("torch")
