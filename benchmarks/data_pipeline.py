@@ -3,14 +3,12 @@
 Writes pairs with Zipf-distributed words and sentence lengths like those of WMT14 (about 25 words on
 average), trains a tokenizer on them, builds the token store and reads an epoch of batches. Usage:
 
-    python benchmarks/data_pipeline.py --pairs 1000000 --plan
-    python benchmarks/data_pipeline.py --pairs 1000000 --write-only DIR     # only the text files
+    python benchmarks/data_pipeline.py --pairs 1000000 --record
 
 The text has no meaning; it is only for measuring speed.
 """
 
 import argparse
-import os
 import resource
 import subprocess
 import sys
@@ -21,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import run_facts
-from records import record_path, write_figures
+from harness import add_record_option, run_facts, write_record
 
 LETTERS = {"en": "etaoinshrdlucmfwypvbgkjqxz", "de": "enisratdhulcgmobwfkzpvüäößjyxq"}
 WORDS = 250_000
@@ -54,7 +51,6 @@ def write_pairs(folder: Path, name: str, pairs: int, seed: int = 1) -> None:
     vocabulary = {language: make_words(language, np.random.default_rng(7)) for language in LETTERS}
     chances = 1 / (np.arange(WORDS) + 2.7)
     cumulative = np.cumsum(chances / chances.sum())
-    files = {side: open(folder / f"{name}.{side}", "w", encoding="utf-8") for side in LETTERS}
     for start in range(0, pairs, CHUNK):
         count = min(CHUNK, pairs - start)
         english = np.clip(np.exp(random.normal(3.03, 0.62, count)), 1, 180).astype(int)
@@ -64,21 +60,9 @@ def write_pairs(folder: Path, name: str, pairs: int, seed: int = 1) -> None:
             words = vocabulary[side][np.minimum(ranks, WORDS - 1)].tolist()
             ends = np.cumsum(lengths).tolist()
             begins = [0, *ends[:-1]]
-            lines = (
-                " ".join(words[begin:end]) + "\n" for begin, end in zip(begins, ends, strict=True)
-            )
-            files[side].writelines(lines)
-    for file in files.values():
-        file.close()
-
-
-def write_corpus(folder: Path, pairs: int) -> None:
-    """Write `train.*`, `newstest2013.*` and `newstest2014.*`, as `--corpus wmt14 --data-dir` reads them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for seed, (name, count) in enumerate(
-        {"train": pairs, "newstest2013": 3000, "newstest2014": 3003}.items(), start=1
-    ):
-        write_pairs(folder, name, count, seed)
+            lines = zip(begins, ends, strict=True)
+            with open(folder / f"{name}.{side}", "a", encoding="utf-8") as file:
+                file.writelines(" ".join(words[begin:end]) + "\n" for begin, end in lines)
 
 
 def measure(folder: Path, vocabulary_size: int, batch_tokens: int) -> dict[str, Any]:
@@ -132,59 +116,33 @@ def seconds_to_open(store: Path) -> float:
     return float(printed) / sum(path.stat().st_size for path in store.iterdir()) * 1e9
 
 
-def measure_plan(folder: Path) -> dict[str, Any]:
-    """Time and peak memory of `examples/wmt14_en_de.py --corpus wmt14 --plan`, nothing prepared before."""
-    example = Path(__file__).resolve().parent.parent / "examples" / "wmt14_en_de.py"
-    arguments = ["--corpus", "wmt14", "--data-dir", str(folder), "--plan"]
-    with tempfile.TemporaryDirectory(dir=folder) as cache:
-        environment = {**os.environ, "KERAS_ATTENTION_CACHE": cache}
-        subprocess.run([sys.executable, str(example), *arguments], env=environment, check=True)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return {
-        "cpu_seconds": used.ru_utime + used.ru_stime,
-        "peak_bytes": used.ru_maxrss * 1024,
-    }
-
-
 def main() -> None:
     """Write the text, measure, print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--vocabulary-size", type=int, default=37_000)
     parser.add_argument("--batch-tokens", type=int, default=32_768)
-    parser.add_argument("--plan", action="store_true", help="also run the example with --plan")
-    parser.add_argument(
-        "--write-only", type=Path, metavar="DIR", help="write the text there and exit"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
-    parser.add_argument(
-        "--record",
-        action="store_true",
-        help="also write a record to benchmarks/results/, for the tables",
-    )
+    add_record_option(parser)
     options = parser.parse_args()
-    if options.write_only is not None:
-        write_corpus(options.write_only, options.pairs)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        write_corpus(Path(folder), options.pairs)
-        result = {}
-        if options.plan:  # first: a child starts with its parent's memory
-            result["examples/wmt14_en_de.py --plan"] = measure_plan(Path(folder))
-        result |= measure(Path(folder), options.vocabulary_size, options.batch_tokens)
+    facts = run_facts()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files = {"train": options.pairs, "newstest2013": 3000, "newstest2014": 3003}
+        for seed, (name, count) in enumerate(files.items(), start=1):
+            write_pairs(folder, name, count, seed)
+        result = measure(folder, options.vocabulary_size, options.batch_tokens)
     print(f"{result['pairs']:,} pairs, {result['tokens']:,} tokens")
     print(f"opening a store, checksums compared: {result['seconds_to_open_a_gigabyte']:.2f} s/GB")
     print(f"{'stage':32} {'CPU s':>8} {'tokens/s a core':>16} {'peak GiB':>9}")
     for stage, figures in result.items():
         if isinstance(figures, dict):
             speed = figures.get("tokens_per_core_second")
-            print(
-                f"{stage:32} {figures['cpu_seconds']:8.1f} "
-                f"{'' if speed is None else f'{speed:,.0f}':>16} {figures['peak_bytes'] / 2**30:9.2f}"
-            )
-    facts, case = run_facts(), {"pairs": options.pairs}
-    record = record_path("data_pipeline", case, facts) if options.record else None
-    write_figures(facts, "data_pipeline", case, result, (options.json, record))
+            text = "" if speed is None else f"{speed:,.0f}"
+            peak = figures["peak_bytes"] / 2**30
+            print(f"{stage:32} {figures['cpu_seconds']:8.1f} {text:>16} {peak:9.2f}")
+    write_record(options.record, facts, "data_pipeline", {"pairs": options.pairs}, figures=result)
 
 
 if __name__ == "__main__":

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from harness import run_facts
-from records import record_path, write_figures
+from harness import Subject, Worker, add_record_option, run_facts, write_record
 
 PEER = """
 import json, sys
@@ -42,28 +40,18 @@ def main() -> int:
     add("run", type=Path, help="folder of a finished run")
     add("--sentence", default="The cat sleeps.")
     add("--rounds", type=int, default=5)
-    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
-    add("--record", action="store_true", help="also write a record to benchmarks/results/")
+    add_record_option(parser)
     options = parser.parse_args()
     facts = run_facts()
     with tempfile.TemporaryDirectory(prefix="first-sentence-") as folder:
-        # By a process of its own: a child's peak begins with its parent's memory.
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            arguments = (options.run, options.sentence, Path(folder) / "model")
-            tokens = pool.submit(exported, *arguments).result()
+        given = {"run": str(options.run), "sentence": options.sentence, "folder": f"{folder}/model"}
+        with Worker("first_sentence:Exported", given) as worker:
+            tokens = worker.call("prepare", 600)["tokens"]
+        command = str(Path(sys.executable).with_name("keras-attention"))
+        peer = [sys.executable, "-c", PEER, given["folder"]]
         programs = {
-            "keras_attention": (
-                [
-                    str(Path(sys.executable).with_name("keras-attention")),
-                    "translate",
-                    str(options.run),
-                ],
-                options.sentence,
-            ),
-            "CTranslate2": (
-                [sys.executable, "-c", PEER, str(Path(folder) / "model")],
-                json.dumps(tokens),
-            ),
+            "keras_attention": ([command, "translate", str(options.run)], options.sentence),
+            "CTranslate2": (peer, json.dumps(tokens)),
         }
         # Once before, so that files are cached and compiled code is kept.
         found = {name: [started(*program)] for name, program in programs.items()}
@@ -82,22 +70,24 @@ def main() -> int:
             f"{name}: {statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), "
             f"{max(gigabytes):.2f} GB; the first start: {measured[0][0]:.2f} s"
         )
-    case = {"what": "first sentence"}
-    record = record_path("start", case, facts) if options.record else None
-    write_figures(
-        facts, "start", case, {"command, model, one sentence": figures}, (options.json, record)
-    )
+    named = {"command, model, one sentence": figures}
+    write_record(options.record, facts, "start", {"what": "first sentence"}, figures=named)
     return 0
 
 
-def exported(run: Path, sentence: str, folder: Path) -> list[str]:
-    """Write the run's model for CTranslate2, and returns the sentence's tokens."""
-    from keras_attention import Translator, export_ctranslate2
+class Exported(Subject):
+    """Writes a run's model for CTranslate2; by itself, as a child's peak begins with its parent's memory."""
 
-    translator = Translator.from_run(run)
-    export_ctranslate2(translator.model, translator.tokenizer, folder)
-    names = json.loads((folder / "shared_vocabulary.json").read_text("utf-8"))
-    return [names[index] for index in translator.tokenizer.encode(sentence)]
+    def __init__(self, run: str, sentence: str, folder: str) -> None:
+        self.run_folder, self.sentence, self.folder = run, sentence, Path(folder)
+
+    def prepare(self) -> dict[str, Any]:
+        from keras_attention import Translator, export_ctranslate2
+
+        translator = Translator.from_run(self.run_folder)
+        export_ctranslate2(translator.model, translator.tokenizer, self.folder)
+        names = json.loads((self.folder / "shared_vocabulary.json").read_text("utf-8"))
+        return {"tokens": [names[index] for index in translator.tokenizer.encode(self.sentence)]}
 
 
 def started(command: list[str], text: str) -> tuple[float, float]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from records import PROCESSORS, processor, read_records, subject, times_as_long
+from harness.records import PROCESSORS, RESULTS, processor
 
+FIELDS = ("benchmark", "case", "started", "commit", "command", "source", "cpu", "versions")
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "<!-- made by benchmarks/make_results.py -->"
 OURS_TRAINING = ("keras_attention, TensorFlow", "keras_attention, PyTorch")
@@ -34,8 +36,6 @@ OURS = {
 CTRANSLATE2 = {precision: f"CTranslate2 {precision}" for precision in ("float32", "int8")}
 KERAS_HUB = "KerasHub BART float32"
 MODELS = ("tiny", "small", "small_6_6", "small_6_2", "medium", "base")
-# The programs of the memory benchmark -> their column in the table.
-PROGRAMS = {"hf": "Marian", "recompute": "ours, `recompute`", "sliced": "ours, 4 slices"}
 RATIO_PROCESSORS = ("AMX", "AVX512-BF16", "AVX2 (emulated)", "AVX2")
 # The rows of the comparison that the README shows: large and small models.
 README_ROWS = (
@@ -47,6 +47,41 @@ README_ROWS = (
     ("translating: tiny, batches of 8", CTRANSLATE2["float32"]),
 )
 
+CHANGED = (
+    "{{figures[{0}][bleu]:.2f}} ({{figures[{0}][lines that differ]}} of {{figures[sentences]:,}})"
+)
+# The columns of tables that have a row for each record: what `filled` puts a record's figures into.
+COLUMNS = {
+    "recipe": {
+        "corpus": "{case[corpus]}",
+        "model, parameters": "{case[model]}, {millions:.1f} M",
+        "processor": "{processor}",
+        "minutes": "{figures[minutes]:.0f}",
+        "updates": "{figures[updates]:,}",
+        "sacreBLEU": "{figures[bleu]:.1f}",
+        "chrF": "{figures[chrf]:.1f}",
+    },
+    "precisions": {
+        "model": "{case[model]}",
+        "processor": "{processor}",
+        "plain search": "{figures[plain][bleu]:.2f}",
+        **{name: CHANGED.format(name) for name in ("float32", "bfloat16", "int8")},
+    },
+    "peak_memory": {
+        "update": "{case[model]}, {dtype}, 2 x {case[tokens]:,} tokens",
+        "processor": "{processor}",
+        "Marian": "{figures[hf]:.2f}",
+        "ours, `recompute`": "{figures[recompute]:.2f}",
+        "ours, 4 slices": "{figures[sliced]:.2f}",
+    },
+    "verification": {"what must hold": "{case[what]}", "what was seen": "{figures[result]}"},
+    "data_pipeline": {
+        "processor": "{processor}",
+        "text to store": "{figures[text to store][tokens_per_core_second]:,.0f}",
+        "store to batches": "{figures[store to batches][tokens_per_core_second]:,.0f}",
+    },
+}
+
 Record = dict[str, Any]
 
 
@@ -57,13 +92,10 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
-    stale = []
-    for path, text in made_files(read_records()).items():
-        if path.read_text("utf-8") == text:
-            continue
-        stale.append(str(path))
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
+    made = made_files(read_records())
+    stale = [str(path) for path, text in made.items() if path.read_text("utf-8") != text]
+    for path, text in () if options.check else made.items():
+        path.write_text(text, encoding="utf-8")
     if stale:
         print(f"{'out of date' if options.check else 'written'}: {', '.join(stale)}")
     return int(options.check and bool(stale))
@@ -71,13 +103,10 @@ def main() -> int:
 
 def made_files(records: Sequence[Record]) -> dict[Path, str]:
     """Return the text of `docs/results.md` and of the README, with new tables after the marks."""
-    results, readme = ROOT / "docs" / "results.md", ROOT / "README.md"
+    tables = {"docs/results.md": TABLES, "README.md": (readme_table,)}
     return {
-        path: replaced(path.read_text("utf-8"), tables)
-        for path, tables in (
-            (results, [make(records) for make in TABLES]),
-            (readme, [readme_table(records)]),
-        )
+        ROOT / name: replaced((ROOT / name).read_text("utf-8"), [make(records) for make in makers])
+        for name, makers in tables.items()
     }
 
 
@@ -100,39 +129,111 @@ def replaced(text: str, tables: Sequence[str]) -> str:
     )
 
 
+# --- records ------------------------------------------------------------------------------------------
+
+
+def read_records(folder: Path = RESULTS) -> list[Record]:
+    """All records, the newest first; each also knows its `"file"`.
+
+    Raises:
+        ValueError: A file is no record; the message names it and the fields that it lacks.
+    """
+    records = []
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text("utf-8"))
+        if missing := [name for name in FIELDS if name not in record]:
+            raise ValueError(
+                f"{path} lacks {', '.join(missing)}: a record has the fields of {folder / 'README.md'}."
+            )
+        records.append({**record, "file": path.name})
+    return sorted(records, key=lambda record: (record["started"], record["file"]), reverse=True)
+
+
+def subject(record: Record, name: str) -> dict[str, Any] | None:
+    """Return the figures of a program, or None if the record has none."""
+    found = [part for part in record.get("subjects", ()) if part["spec"]["name"] == name]
+    return found[0] if found and found[0]["failure"] is None else None
+
+
+def times_as_long(record: Record, slow: str, fast: str) -> dict[str, Any] | None:
+    """How many times as long as `fast` the program `slow` took; None if they were not compared.
+
+    Returns:
+        `median`, `least` and `most`; the last two are None where single rounds were not kept.
+
+    Example:
+
+    >>> times_as_long({"ratios": {"b": {"a": {"median": 0.5, "least": 0.4, "most": None}}}}, "a", "b")
+    {'median': 2.0, 'least': None, 'most': 2.5}
+    """
+    ratios = record.get("ratios", {})
+    if fast in ratios.get(slow, {}):
+        return dict(ratios[slow][fast])
+    if slow in ratios.get(fast, {}):
+        turned = ratios[fast][slow]
+        inverse = {name: turned[name] and 1 / turned[name] for name in turned}
+        return {**inverse, "least": inverse["most"], "most": inverse["least"]}
+    one, other = subject(record, slow), subject(record, fast)
+    if one is None or other is None or "sentences" not in one["rates"]:
+        return None
+    median = other["rates"]["sentences"] / one["rates"]["sentences"]
+    return {"median": median, "least": None, "most": None}
+
+
 # --- tables -------------------------------------------------------------------------------------------
 
 
-def translations(records: Sequence[Record]) -> str:
-    """Quality: a row for each corpus, model and processor."""
-    rows = [
-        [
-            record["case"]["corpus"],
-            f"{record['case']['model']}, {record['figures']['parameters'] / 1e6:.1f} M",
-            processor(record),
-            f"{record['figures']['minutes']:.0f}",
-            f"{record['figures']['updates']:,}",
-            f"{record['figures']['bleu']:.1f}",
-            f"{record['figures']['chrf']:.1f}",
-            link(record),
-        ]
-        for record in newest(records, "recipe")
-    ]
-    heads = ["corpus", "model, parameters", "processor", "minutes", "updates"]
-    return table([*heads, "sacreBLEU", "chrF", "record"], rows)
+def listed(benchmark: str) -> Callable[[Sequence[Record]], str]:
+    """Return what makes the table of `COLUMNS` with a row for each of the newest records of a benchmark."""
+    columns = {**COLUMNS[benchmark], "record": "{link}"}
+
+    def made(records: Sequence[Record]) -> str:
+        found = newest(records, benchmark)
+        return table(
+            [*columns], [[filled(text, record) for text in columns.values()] for record in found]
+        )
+
+    return made
+
+
+def filled(text: str, record: Record) -> str:
+    """Return the text with a record's figures; empty if it lacks one.
+
+    Example:
+
+    >>> record = {"case": {}, "figures": {"minutes": 3.2}, "cpu": {"flags": []}, "started": "", "file": ""}
+    >>> filled("{figures[minutes]:.0f} minutes", record), filled("{figures[bleu]}", record)
+    ('3 minutes', '')
+    """
+    more = {
+        "processor": processor(record),
+        "link": link(record),
+        "dtype": record["case"].get("dtype", "").removeprefix("mixed_"),
+        "millions": record.get("figures", {}).get("parameters", 0) / 1e6,
+    }
+    try:
+        return text.format(**record, **more)
+    except KeyError:
+        return ""
 
 
 def training(records: Sequence[Record]) -> str:
     """Speed of training: a row for each job and processor, a column for each of our backends."""
     rows = []
     named = [r for r in records if r["case"].keys() <= {"workload", "dtype", "pairs", "length"}]
-    for record in newest(named, "train_update", by=lambda r: (JOBS.index(job(r)), -speed(r))):
+    order = lambda r: (JOBS.index((r["case"]["workload"], r["case"]["dtype"])), -speed(r))  # noqa: E731
+    for record in newest(named, "train_update", by=order):
         found = [subject(record, name) for name in OURS_TRAINING]
         marian = [times(record, MARIAN, name) for name in OURS_TRAINING]
         hub = [times(record, keras_hub(name), name) for name in OURS_TRAINING]
-        memory = [memory_text(part) for part in found]
-        cells = [*map(seconds_text, found), *map(joined, (marian, hub, memory))]
-        rows.append([training_text(record), processor(record), *cells, link(record)])
+        peaks = [(each or {}).get("memory", {}).get("peak_bytes") for each in found]
+        memory = [f"{peak / 2**30:.2f}" for peak in peaks if peak is not None]
+        cells = [seconds_text(each) for each in found]
+        # On TensorFlow and on PyTorch in one cell.
+        cells += ["; ".join(filter(None, each)) for each in (marian, hub, memory)]
+        what = case_text(record["case"])
+        what += f", {record['case']['pairs']} pairs" if "pairs" in record["case"] else ""
+        rows.append([what, processor(record), *cells, link(record)])
     heads = ["job", "processor", "TensorFlow", "PyTorch", "Marian", "KerasHub", "peak GiB"]
     return table([*heads, "record"], rows)
 
@@ -143,7 +244,7 @@ def decoding(records: Sequence[Record]) -> str:
     shown = [
         record
         for record in newest(records, "decode", by=decoding_order)
-        if subject(record, KERAS_HUB) is None and "busy" not in record["case"]
+        if subject(record, KERAS_HUB) is None
     ]
     for where, group in itertools.groupby(shown, key=decoding_row):
         found = [decoding_cells(record) for record in group]
@@ -162,63 +263,13 @@ def decoding_row(record: Record) -> tuple[str, str, str]:
 def decoding_cells(record: Record) -> list[str]:
     """Return the batch size, linked to its record, and what was measured with it."""
     cells = [f"[{record['case']['batch_size']}](../benchmarks/results/{record['file']})"]
-    cells += [rate_text(record, names) for names in OURS.values()]
-    cells += [rate_text(record, [name]) for name in CTRANSLATE2.values()]
-    for precision in CTRANSLATE2:
-        cells.append(best_ratio(record, CTRANSLATE2[precision], OURS[precision]))
+    for names in (*OURS.values(), *([name] for name in CTRANSLATE2.values())):
+        found = [part["rates"]["sentences"] for name in names if (part := subject(record, name))]
+        cells.append(f"{max(found):.3g}" if found else "")
+    for precision, peer in CTRANSLATE2.items():
+        ratios = [times_as_long(record, peer, name) for name in OURS[precision]]
+        cells.append(number(max((each["median"] for each in ratios if each), default=None)))
     return cells
-
-
-def precisions(records: Sequence[Record]) -> str:
-    """BLEU, and the number of lines that differ, by precision."""
-    rows = []
-    for record in newest(records, "precisions"):
-        row = [record["case"]["model"], processor(record)]
-        row.append(f"{record['figures']['plain']['bleu']:.2f}")
-        for name in ("float32", "bfloat16", "int8"):
-            found = record["figures"][name]
-            row.append(
-                f"{found['bleu']:.2f} ({found['lines that differ']} of {record['figures']['sentences']:,})"
-            )
-        rows.append([*row, link(record)])
-    return table(
-        ["model", "processor", "plain search", "float32", "bfloat16", "int8", "record"], rows
-    )
-
-
-def memory(records: Sequence[Record]) -> str:
-    """Peak memory of an update."""
-    rows = []
-    for record in newest(records, "peak_memory"):
-        case, found = record["case"], record["figures"]
-        cells = [f"{found[name]:.2f}" if name in found else "" for name in PROGRAMS]
-        dtype = case["dtype"].removeprefix("mixed_")
-        update = f"{case['model']}, {dtype}, 2 x {case['tokens']:,} tokens"
-        rows.append([update, processor(record), *cells, link(record)])
-    return table(["update", "processor", *PROGRAMS.values(), "record"], rows)
-
-
-def verifications(records: Sequence[Record]) -> str:
-    """Return the checks of equality, and their results."""
-    rows = [
-        [record["case"]["what"], record["figures"]["result"], link(record)]
-        for record in newest(records, "verification")
-    ]
-    return table(["what must hold", "what was seen", "record"], rows)
-
-
-def pipeline(records: Sequence[Record]) -> str:
-    """Tokens a second from text to batches."""
-    stages = ("text to store", "store to batches")
-    rows = [
-        [
-            processor(record),
-            *(f"{record['figures'][stage]['tokens_per_core_second']:,.0f}" for stage in stages),
-            link(record),
-        ]
-        for record in newest(records, "data_pipeline")
-    ]
-    return table(["processor", *stages, "record"], rows)
 
 
 def start(records: Sequence[Record]) -> str:
@@ -226,29 +277,14 @@ def start(records: Sequence[Record]) -> str:
     rows = []
     for record in newest(records, "start"):
         for what, programs in record["figures"].items():
-            seen = [f"{name} {start_text(figures)}" for name, figures in programs.items()]
+            seen = [
+                f"{name} {each['seconds']} s"
+                + (f", {each['gigabytes']} GB" if "gigabytes" in each else "")
+                for name, each in programs.items()
+            ]
             what = f"{record['case']['what']}: {what}"
             rows.append([what, processor(record), *seen, link(record)])
     return table(["what", "processor", "ours", "another", "record"], rows)
-
-
-def start_text(figures: dict[str, float]) -> str:
-    """Seconds, and gigabytes where they are known."""
-    memory = f", {figures['gigabytes']} GB" if "gigabytes" in figures else ""
-    return f"{figures['seconds']} s{memory}"
-
-
-TABLES: tuple[Callable[[Sequence[Record]], str], ...] = (
-    translations,
-    training,
-    decoding,
-    precisions,
-    memory,
-    verifications,
-    pipeline,
-    start,
-    lambda records: ratio_table(ratios(records)),
-)
 
 
 def readme_table(records: Sequence[Record]) -> str:
@@ -287,18 +323,16 @@ def ratio_cells(
     ours: Sequence[str],
 ) -> list[str]:
     """For each processor, the peer's time divided by that of each of ours, in the newest run of both."""
-    row = []
-    for name in RATIO_PROCESSORS:
-        texts: list[str] = []
-        for record in records:
-            # Runs against KerasHub have few rounds, so they are used for KerasHub only.
-            usable = peer(ours[0]) == KERAS_HUB or subject(record, KERAS_HUB) is None
-            usable = usable and "busy" not in record["case"]
-            if usable and not texts and processor(record) == name and is_of(record, case):
-                found = [times_as_long(record, peer(program), program) for program in ours]
-                texts = [number(ratio["median"]) for ratio in found if ratio]
-        row.append(", ".join(texts))
-    return row
+    # Runs against KerasHub have few rounds, so they are used for KerasHub only.
+    all_runs = peer(ours[0]) == KERAS_HUB
+    usable = [r for r in records if case.items() <= r["case"].items()]
+    usable = [r for r in usable if all_runs or subject(r, KERAS_HUB) is None]
+    row = dict.fromkeys(RATIO_PROCESSORS, "")
+    for record in usable:
+        found = [times_as_long(record, peer(program), program) for program in ours]
+        if row.get(processor(record)) == "":
+            row[processor(record)] = ", ".join(number(each["median"]) for each in found if each)
+    return [*row.values()]
 
 
 def newest(
@@ -331,22 +365,6 @@ def decoding_order(record: Record) -> Any:
     return model, -speed(record), *decoding_row(record), case["batch_size"]
 
 
-def is_of(record: Record, case: dict[str, Any]) -> bool:
-    """Whether a record's case contains these values."""
-    return case.items() <= record["case"].items()
-
-
-def job(record: Record) -> tuple[str, str]:
-    """Workload and precision of a training."""
-    return record["case"]["workload"], record["case"]["dtype"]
-
-
-def training_text(record: Record) -> str:
-    """Return the training job, with the number of pairs per update."""
-    case = record["case"]
-    return case_text(case) + (f", {case['pairs']} pairs" if "pairs" in case else "")
-
-
 def case_text(case: dict[str, Any]) -> str:
     """Return a training job in words."""
     kind = "epoch of Multi30K" if case["workload"] == "small" else "update"
@@ -359,9 +377,9 @@ def keras_hub(name: str) -> str:
     return name.replace("keras_attention", "KerasHub")
 
 
-def number(value: float) -> str:
+def number(value: float | None) -> str:
     """Return a ratio: 25, 2.28, 0.91."""
-    return f"{value:.0f}" if value >= 10 else f"{value:.2f}"
+    return "" if value is None else f"{value:.0f}" if value >= 10 else f"{value:.2f}"
 
 
 def times(record: Record, slow: str, fast: str) -> str:
@@ -373,36 +391,11 @@ def times(record: Record, slow: str, fast: str) -> str:
     return f"{number(found['median'])}{reach}"
 
 
-def best_ratio(record: Record, slow: str, ours: Iterable[str]) -> str:
-    """Return the largest ratio of a peer's time to one of ours."""
-    found = [ratio["median"] for name in ours if (ratio := times_as_long(record, slow, name))]
-    return number(max(found)) if found else ""
-
-
-def rate_text(record: Record, names: Sequence[str]) -> str:
-    """Sentences a second of the fastest of these programs."""
-    found = [part["rates"]["sentences"] for name in names if (part := subject(record, name))]
-    return f"{max(found):.3g}" if found else ""
-
-
-def joined(texts: Sequence[str]) -> str:
-    """Figures on TensorFlow and on PyTorch in one cell."""
-    return "; ".join(text for text in texts if text)
-
-
 def seconds_text(found: Record | None) -> str:
     """Median and range of a sample."""
     if found is None or not found["seconds"]:
         return ""
-    seconds = found["seconds"]
-    median, least, most = (f"{seconds[name]:.3g}" for name in ("median", "least", "most"))
-    return f"{median} ({least}-{most})"
-
-
-def memory_text(found: Record | None) -> str:
-    """Peak in GiB."""
-    peak = (found or {}).get("memory", {}).get("peak_bytes")
-    return "" if peak is None else f"{peak / 2**30:.2f}"
+    return "{median:.3g} ({least:.3g}-{most:.3g})".format(**found["seconds"])
 
 
 def link(record: Record) -> str:
@@ -414,6 +407,19 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+TABLES: tuple[Callable[[Sequence[Record]], str], ...] = (
+    listed("recipe"),
+    training,
+    decoding,
+    listed("precisions"),
+    listed("peak_memory"),
+    listed("verification"),
+    listed("data_pipeline"),
+    start,
+    lambda records: ratio_table(ratios(records)),
+)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ clients. (3) One client asks for sentences one by one; the median time stands be
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import dataclasses
+import http.client
 import itertools
 import json
 import os
@@ -23,14 +23,15 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from harness import run_facts
-from records import record_path, write_figures
+from harness import add_record_option, run_facts, write_record
+from harness.subject import timed
 
 from keras_attention_light import load_translator
 
@@ -51,52 +52,51 @@ def main() -> int:
     add("--requests", type=int, default=10_000, help="requests of a round (10,000)")
     add("--clients", type=int, default=64, help="clients at once (64)")
     add("--rounds", type=int, default=3, help="rounds, in turns with Python (3)")
-    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
-    add("--record", action="store_true", help="also write a record to benchmarks/results/")
+    add_record_option(parser)
     options = parser.parse_args()
-    facts = run_facts()
+    facts, clients = run_facts(), options.clients
     texts = _texts(options)
     translator = load_translator(options.model, show_progress=False)
     # As the server does: asked for by its name, an engine is compiled before it translates.
-    translator = dataclasses.replace(translator, engine=translator.engine_for(options.clients).name)
+    translator = dataclasses.replace(translator, engine=translator.engine_for(clients).name)
     expected = [best[0].text for best in translator.translate(texts)]
     served, called = [], []
-    with _server(options.model) as port:
-        asyncio.run(_answers(port, texts[: 4 * options.clients], options.clients))  # warm
-        before = _batches(port)
-        wrong = {"lost": 0, "mixed up": 0, "differ by rounding": 0}
+    wrong = {"lost": 0, "mixed up": 0, "differ by rounding": 0}
+    with _server(options.model) as port, ThreadPoolExecutor(clients) as pool:
+        client = _Client(port)
+        list(pool.map(client.ask, texts[: 4 * clients]))  # warm
+        before = client.batches()
         for _ in range(options.rounds):
             begun = time.perf_counter()
-            answers = asyncio.run(_answers(port, texts, options.clients))
+            answers = list(pool.map(client.ask, texts))
             served.append(len(texts) / (time.perf_counter() - begun))
             _compare(texts, answers, expected, translator, wrong)
             begun = time.perf_counter()
-            for first in range(0, len(texts), options.clients):
-                translator.translate(texts[first : first + options.clients])
+            for first in range(0, len(texts), clients):
+                translator.translate(texts[first : first + clients])
             called.append(len(texts) / (time.perf_counter() - begun))
-        after = _batches(port)
-        single = asyncio.run(_alone(port, texts[:SINGLE], translator))
-    together = (after[0] - before[0]) / (after[1] - before[1])
+        after = client.batches()
+        ways = (client.ask, translator)  # a request and a call in turns
+        alone = [[timed(lambda: way(text), 1)[0] for way in ways] for text in texts[:SINGLE]]  # noqa: B023
+    rates = [statistics.median(each) for each in (served, called)]
+    asked, own = (1000 * statistics.median(each) for each in zip(*alone, strict=True))
     figures = {
         "requests": options.rounds * len(texts),
         **wrong,
-        "texts translated together, mean": round(together, 1),
-        "served sentences per second": round(statistics.median(served), 1),
-        "translated sentences per second": round(statistics.median(called), 1),
-        "throughput, served to translated": round(
-            statistics.median(served) / statistics.median(called), 3
+        "texts translated together, mean": round(
+            (after[0] - before[0]) / (after[1] - before[1]), 1
         ),
-        **single,
+        "served sentences per second": round(rates[0], 1),
+        "translated sentences per second": round(rates[1], 1),
+        "throughput, served to translated": round(rates[0] / rates[1], 3),
+        "milliseconds of a request, median": round(asked, 3),
+        "milliseconds of a call, median": round(own, 3),
+        "time, request to call": round(asked / own, 3),
     }
     for name, value in figures.items():
         print(f"{name}: {value}")
-    case = {
-        "model": Path(options.model).name,
-        "requests": options.requests,
-        "clients": options.clients,
-    }
-    record = record_path("serve", case, facts) if options.record else None
-    write_figures(facts, "serve", case, {"server and Python": figures}, (options.json, record))
+    case = {"model": Path(options.model).name, "requests": options.requests, "clients": clients}
+    write_record(options.record, facts, "serve", case, figures={"server and Python": figures})
     return 1 if wrong["lost"] or wrong["mixed up"] else 0
 
 
@@ -138,43 +138,33 @@ def _server(model: str) -> Iterator[int]:
 
 
 class _Client:
-    """A connection that stays open."""
+    """Asks a server; each thread has a connection that stays open."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
-        self.reader, self.writer = reader, writer
+    def __init__(self, port: int) -> None:
+        self._port, self._own = port, threading.local()
 
-    @classmethod
-    async def connect(cls, port: int) -> _Client:
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
-
-    async def ask(self, text: str) -> str | None:
+    def ask(self, text: str) -> str | None:
         """Return the translation; None if there is none."""
-        source, target = LANGUAGES
-        body = json.dumps({"q": text, "source": source, "target": target}).encode()
-        self.writer.write(
-            b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        body = json.dumps({"q": text, "source": LANGUAGES[0], "target": LANGUAGES[1]})
+        status, answer = self._answer(
+            "POST", "/translate", body, {"Content-Type": "application/json"}
         )
-        head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
-        size = re.search(rb"content-length: (\d+)", head)
-        assert size is not None
-        content = json.loads(await self.reader.readexactly(int(size[1])))
-        return content["translatedText"] if head.startswith(b"http/1.1 200") else None
+        return json.loads(answer)["translatedText"] if status == 200 else None
 
+    def batches(self) -> tuple[float, float]:
+        """Return how many texts the server has translated, and in how many batches."""
+        text = self._answer("GET", "/metrics")[1]
+        found = dict(
+            re.findall(r"^keras_attention_batch_texts_(sum|count) (\S+)$", text, re.MULTILINE)
+        )
+        return float(found["sum"]), float(found["count"])
 
-async def _answers(port: int, texts: Sequence[str], clients: int) -> list[str | None]:
-    """Return the answers for all texts; each client asks for the next one when it has its answer."""
-    answers: list[str | None] = [None] * len(texts)
-    left = iter(range(len(texts)))
-
-    async def work() -> None:
-        client = await _Client.connect(port)
-        for index in left:
-            answers[index] = await client.ask(texts[index])
-        client.writer.close()
-
-    await asyncio.gather(*(work() for _ in range(clients)))
-    return answers
+    def _answer(self, *request: Any) -> tuple[int, str]:
+        if not hasattr(self._own, "connection"):
+            self._own.connection = http.client.HTTPConnection("127.0.0.1", self._port)
+        self._own.connection.request(*request)
+        response = self._own.connection.getresponse()
+        return response.status, response.read().decode()
 
 
 def _compare(
@@ -194,38 +184,6 @@ def _compare(
             close = len(best) == 2 and abs(best[0].score - best[1].score) < 1e-4
             is_own = close and answer in [one.text for one in best]
             wrong["differ by rounding" if is_own else "mixed up"] += 1
-
-
-async def _alone(port: int, texts: Sequence[str], translator: Any) -> dict[str, float]:
-    """Return the median times of a request and of a call, in turns."""
-    client = await _Client.connect(port)
-    asked, called = [], []
-    for text in texts:
-        begun = time.perf_counter()
-        await client.ask(text)
-        asked.append(time.perf_counter() - begun)
-        begun = time.perf_counter()
-        translator(text)
-        called.append(time.perf_counter() - begun)
-    client.writer.close()
-    medians = [1000 * statistics.median(times) for times in (asked, called)]
-    return {
-        "milliseconds of a request, median": round(medians[0], 3),
-        "milliseconds of a call, median": round(medians[1], 3),
-        "time, request to call": round(medians[0] / medians[1], 3),
-    }
-
-
-def _batches(port: int) -> tuple[float, float]:
-    """Return how many texts the server has translated, and in how many batches."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        text = answer.read().decode()
-    found = [
-        re.search(rf"^keras_attention_batch_texts_{name} (\S+)$", text, re.MULTILINE)
-        for name in ("sum", "count")
-    ]
-    assert found[0] and found[1]
-    return float(found[0][1]), float(found[1][1])
 
 
 if __name__ == "__main__":

@@ -52,23 +52,17 @@ class Worker:
     ) -> None:
         self._log = tempfile.TemporaryFile()
         self._unread = b""
-        commands, self._commands = os.pipe()
-        self._answers, answers = os.pipe()
-        self._is_open = True
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.worker", *map(str, (commands, answers, threads or 0))],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
+            [sys.executable, "-m", "harness.worker", str(threads or 0)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            bufsize=0,
             env=_environment(environment or {}, threads),
-            pass_fds=(commands, answers),
             start_new_session=True,
         )
-        os.close(commands)
-        os.close(answers)
-        message = {"target": target, "options": dict(options or {})}
         try:
-            self.started = self.call("start", time_limit, **message)
+            self.started = self.call("start", time_limit, target=target, options=options or {})
         except BaseException:
             self.close()
             raise
@@ -77,37 +71,27 @@ class Worker:
         """Have the subject do something, and wait for it.
 
         Args:
-            command: `"prepare"`, `"check"`, `"run"` or another of the subject's `commands`.
+            command: `"prepare"`, `"check"`, `"run"` or another method of the subject.
             time_limit: Seconds after which it counts as hanging and is ended.
             **arguments: Its arguments.
 
         Returns:
-            What it returned. For `"run"` a dict of `seconds` and `memory`; see `PeakMemory.read`.
+            What it returned. For `"run"` a dict of `seconds` and `memory`.
 
         Raises:
-            SubjectFailed: It raised, died or took too long, now or before.
+            SubjectFailed: It raised, died or took too long.
         """
-        if not self._is_open:
-            raise SubjectFailed(f"{command!r} came after the process was ended.")
-        line = json.dumps({"command": command, **arguments}) + "\n"
+        assert self._process.stdin is not None
         try:
-            os.write(self._commands, line.encode())
+            self._process.stdin.write(
+                json.dumps({"command": command, **arguments}).encode() + b"\n"
+            )
+            answer = json.loads(self._read_line(command, time_limit))
         except OSError:
-            raise SubjectFailed(self._death(command)) from None
-        answer = json.loads(self._read_line(command, time_limit))
+            raise self._failed(f"the process {self._death()} in {command!r}") from None
         if "error" in answer:
-            message = f"{command!r} raised {answer['error']}"
-            self.close()
-            raise SubjectFailed(message)
+            raise self._failed(f"{command!r} raised {answer['error']}")
         return answer["value"]
-
-    def log(self) -> str:
-        """Return the last lines that the subject and its libraries printed."""
-        if not self._is_open:
-            return self._last_lines
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").splitlines()
-        return "\n".join(lines[-LOG_LINES:])
 
     def close(self) -> None:
         """End the process and its children, whatever they are doing; again does nothing."""
@@ -117,12 +101,9 @@ class Worker:
             except ProcessLookupError:
                 pass
             self._process.wait()
-        if self._is_open:
-            self._last_lines = self.log()
-            self._is_open = False
-            os.close(self._commands)
-            os.close(self._answers)
-            self._log.close()
+        for file in (self._process.stdin, self._process.stdout, self._log):
+            assert file is not None
+            file.close()
 
     def __enter__(self) -> Worker:
         return self
@@ -131,35 +112,34 @@ class Worker:
         self.close()
 
     def _read_line(self, command: str, time_limit: float) -> bytes:
+        assert self._process.stdout is not None
         ends = time.monotonic() + time_limit
         while b"\n" not in self._unread:
-            ready, _, _ = select.select([self._answers], [], [], max(0.0, ends - time.monotonic()))
-            if not ready:
-                self.close()
-                raise SubjectFailed(
-                    f"{command!r} took more than {time_limit:g} s, and was ended. Last lines:\n{self.log()}"
-                )
-            part = os.read(ready[0], 1 << 16)
+            left = max(0.0, ends - time.monotonic())
+            if not select.select([self._process.stdout], [], [], left)[0]:
+                raise self._failed(f"{command!r} took more than {time_limit:g} s, and was ended")
+            part = os.read(self._process.stdout.fileno(), 1 << 16)
             if not part:
-                raise SubjectFailed(self._death(command))
+                raise BrokenPipeError
             self._unread += part
         line, self._unread = self._unread.split(b"\n", 1)
         return line
 
-    def _death(self, command: str) -> str:
+    def _failed(self, reason: str) -> SubjectFailed:
+        """Return an error with the last lines that the subject and its libraries printed; end the process."""
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").splitlines()
+        self.close()
+        return SubjectFailed("\n".join([f"{reason}. Last lines:", *lines[-LOG_LINES:]]))
+
+    def _death(self) -> str:
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            code = None
-        self.close()
-        how = "closed its pipe"
-        if code is not None:
-            how = (
-                f"was ended by {signal.Signals(-code).name}"
-                if code < 0
-                else f"ended with code {code}"
-            )
-        return f"the process {how} in {command!r}. Last lines:\n{self.log()}"
+            return "closed its pipe"
+        return (
+            f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        )
 
 
 def _environment(own: Mapping[str, str], threads: int | None) -> dict[str, str]:
@@ -170,5 +150,4 @@ def _environment(own: Mapping[str, str], threads: int | None) -> dict[str, str]:
             environment[name] = str(threads)
     paths = [*map(str, IMPORTABLE), *environment.get("PYTHONPATH", "").split(os.pathsep)]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    environment["PYTHONUNBUFFERED"] = "1"
-    return {**environment, **own}
+    return {**environment, "PYTHONUNBUFFERED": "1", **own}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 
@@ -11,12 +13,7 @@ class Subject:
     The constructor takes the options of the `Spec` as keyword arguments and imports the libraries (the
     memory after it is the libraries' own), nothing else. Arguments and results of all methods are what
     JSON can hold.
-
-    Attributes:
-        commands: Names of the methods that the parent may call.
     """
-
-    commands: tuple[str, ...] = ("prepare", "check", "run")
 
     def prepare(self) -> dict[str, Any]:
         """Build and compile everything.
@@ -42,3 +39,13 @@ class Subject:
     def memory(self) -> dict[str, int]:
         """Bytes that the process's own memory does not show, such as `device_peak_bytes` of a GPU."""
         return {}
+
+
+def timed(work: Callable[[], Any], count: int) -> list[float]:
+    """Return the seconds of each of `count` calls."""
+    seconds = []
+    for _ in range(count):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return seconds

@@ -6,6 +6,8 @@ import importlib.util
 import os
 from pathlib import Path
 
+from harness import Spec
+
 # What makes programs compute as on a processor without later instructions.
 EMULATIONS = {
     "avx2": {
@@ -43,3 +45,21 @@ def keras_environment(backend: str, checkout: Path | None = None) -> dict[str, s
         paths = [str(Path(__file__).resolve().parent.parent), str(checkout.resolve())]
         own |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
     return own
+
+
+def keras_spec(
+    name: str,
+    backend: str,
+    target: str,
+    options: dict[str, object],
+    checkout: Path | None = None,
+    **requires: str,
+) -> Spec:
+    """Return a subject that runs on a Keras backend; of another checkout, its name says so."""
+    return Spec(
+        f"{name}, {checkout}" if checkout else name,
+        target,
+        options,
+        keras_environment(backend, checkout),
+        {backend: backend, "keras": "keras", **requires},
+    )

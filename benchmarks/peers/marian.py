@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from peers.weights import depths_of, sinusoids
-
 # Our names of a block's parts, and Marian's.
 ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
 PROJECTIONS = {
@@ -46,9 +44,15 @@ def marian_model(
     import torch
     from transformers import MarianConfig, MarianMTModel
 
-    refuse_what_marian_is_not(config)
+    width = config["hidden_dim"] // config["num_heads"]
+    if config.get("normalize_first") or config.get("position_layout") == "learned":
+        raise ValueError("HF Marian is post-norm with sinusoidal positions; this model is not.")
+    if {config.get("key_dim"), config.get("value_dim")} - {None, width}:
+        raise ValueError("HF Marian has heads of hidden_dim / num_heads; this model has not.")
     sizes: dict[str, Any] = {}
-    for kind, depth in zip(("encoder", "decoder"), depths_of(config["num_layers"]), strict=True):
+    depths = config["num_layers"]
+    depths = [depths] * 2 if isinstance(depths, int) else depths
+    for kind, depth in zip(("encoder", "decoder"), depths, strict=True):
         sizes[f"{kind}_layers"] = depth
         sizes[f"{kind}_attention_heads"] = config["num_heads"]
         sizes[f"{kind}_ffn_dim"] = config["intermediate_dim"]
@@ -87,47 +91,38 @@ def marian_model(
     return model
 
 
-def refuse_what_marian_is_not(config: Mapping[str, Any]) -> None:
-    """Raise a ValueError for a model that Marian cannot express."""
-    width = config["hidden_dim"] // config["num_heads"]
-    if config.get("normalize_first") or config.get("position_layout") == "learned":
-        raise ValueError("HF Marian is post-norm with sinusoidal positions; this model is not.")
-    if {config.get("key_dim"), config.get("value_dim")} - {None, width}:
-        raise ValueError("HF Marian has heads of hidden_dim / num_heads; this model has not.")
-
-
 def _copy_block(layer: Any, weights: Mapping[str, np.ndarray], block: str, epsilon: float) -> None:
-    for part, name in NORMS.items():
-        if hasattr(layer, name):
-            norm = f"{block}/{part}_residual/normalization"
-            copy_normalization(getattr(layer, name), weights, norm, epsilon)
+    """Put our weights into a block of Marian's, within `torch.no_grad`."""
+    import torch
+
+    linears = {"feed_forward/inner": layer.fc1, "feed_forward/outer": layer.fc2}
     for part, name in ATTENTIONS.items():
-        if hasattr(layer, name):
-            for ours, theirs in PROJECTIONS.items():
-                copy_linear(
-                    getattr(getattr(layer, name), theirs), weights, f"{block}/{part}/{ours}"
-                )
-    copy_linear(layer.fc1, weights, f"{block}/feed_forward/inner")
-    copy_linear(layer.fc2, weights, f"{block}/feed_forward/outer")
-
-
-def copy_linear(linear: Any, weights: Mapping[str, np.ndarray], name: str) -> None:
-    """Put our kernel `(inputs, outputs)` and bias, or a bias of 0, into a `torch.nn.Linear`."""
-    import torch
-
-    with torch.no_grad():
-        linear.weight.copy_(torch.from_numpy(weights[f"{name}/kernel"].T))
-        bias = weights.get(f"{name}/bias")
+        attention = getattr(layer, name, None)
+        for ours, theirs in PROJECTIONS.items() if attention else ():
+            linears[f"{part}/{ours}"] = getattr(attention, theirs)
+    for name, linear in linears.items():
+        # Ours is (inputs, outputs), and may have no bias.
+        linear.weight.copy_(torch.from_numpy(weights[f"{block}/{name}/kernel"].T))
+        bias = weights.get(f"{block}/{name}/bias")
         linear.bias.copy_(torch.zeros_like(linear.bias) if bias is None else torch.from_numpy(bias))
+    for part, name in NORMS.items():
+        if norm := getattr(layer, name, None):
+            path = f"{block}/{part}_residual/normalization"
+            norm.eps = epsilon
+            norm.weight.copy_(torch.from_numpy(weights[f"{path}/gamma"]))
+            norm.bias.copy_(torch.from_numpy(weights[f"{path}/beta"]))
 
 
-def copy_normalization(
-    norm: Any, weights: Mapping[str, np.ndarray], name: str, epsilon: float = 1e-6
-) -> None:
-    """Put our gamma, beta and epsilon into a `torch.nn.LayerNorm`."""
-    import torch
+def sinusoids(length: int, width: int, layout: str = "interleaved") -> np.ndarray:
+    """Return the paper's positions, float32 `(length, width)`: sines and cosines in turn, or all sines first.
 
-    norm.eps = epsilon
-    with torch.no_grad():
-        norm.weight.copy_(torch.from_numpy(weights[f"{name}/gamma"]))
-        norm.bias.copy_(torch.from_numpy(weights[f"{name}/beta"]))
+    All sines first is the layout `"halves"` of the authors' code, whose exponents end at 1.
+    """
+    if layout == "halves":
+        exponents = np.arange(width // 2) / max(width // 2 - 1, 1)
+        angles = np.arange(length)[:, None] / 10000.0**exponents
+        parts = [np.sin(angles), np.cos(angles), np.zeros((length, width % 2))]
+        return np.concatenate(parts, axis=1).astype("float32")
+    columns = np.arange(width)
+    angles = np.arange(length)[:, None] / 10000.0 ** (2 * (columns // 2) / width)
+    return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype("float32")

@@ -27,16 +27,6 @@ class Sizes:
         return dataclasses.asdict(self)
 
 
-def depths_of(num_layers: Any) -> tuple[int, int]:
-    """Blocks of the encoder and of the decoder, from one number or two.
-
-    >>> depths_of(3), depths_of([6, 2])
-    ((3, 3), (6, 2))
-    """
-    encoder, decoder = [num_layers] * 2 if isinstance(num_layers, int) else num_layers
-    return encoder, decoder
-
-
 def weight_shapes(sizes: Sizes) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Name and shape of every weight; kernels are (inputs, outputs), the heads side by side.
 
@@ -95,18 +85,3 @@ def take(weights: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -
             "Its architecture is another: tell `peers.training` how to map it."
         )
     return weights[name].reshape(shape)
-
-
-def sinusoids(length: int, width: int, layout: str = "interleaved") -> np.ndarray:
-    """Return the paper's positions, float32 `(length, width)`: sines and cosines in turn, or all sines first.
-
-    All sines first is the layout `"halves"` of the authors' code, whose exponents end at 1.
-    """
-    if layout == "halves":
-        exponents = np.arange(width // 2) / max(width // 2 - 1, 1)
-        angles = np.arange(length)[:, None] / 10000.0**exponents
-        parts = [np.sin(angles), np.cos(angles), np.zeros((length, width % 2))]
-        return np.concatenate(parts, axis=1).astype("float32")
-    columns = np.arange(width)
-    angles = np.arange(length)[:, None] / 10000.0 ** (2 * (columns // 2) / width)
-    return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype("float32")

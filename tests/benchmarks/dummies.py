@@ -9,8 +9,6 @@ from harness.subject import Subject
 
 
 class Dummy(Subject):
-    commands = (*Subject.commands, "echo")
-
     def __init__(self, loss=2.0, seconds=0.5, path=None, name="", bad=None):
         self.loss, self.seconds, self.path, self.name, self.bad = loss, seconds, path, name, bad
 

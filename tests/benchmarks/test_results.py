@@ -6,7 +6,8 @@ import json
 
 import make_results
 import pytest
-from records import read_records, record_path, times_as_long, write_figures
+from harness.records import record_path, write_record
+from make_results import read_records, times_as_long
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -106,27 +107,21 @@ def test_records_of_two_processors_do_not_share_a_file():
 
 def test_figures_are_written_and_read(tmp_path):
     facts = {"started": "2026-01-02", "commit": None, "command": ["x"], "cpu": {"flags": []}}
-    write_figures(
-        {**facts, "versions": {}}, "start", {"a": 1}, {"b": 2.5}, (None, tmp_path / "r.json")
-    )
+    write_record(tmp_path, {**facts, "versions": {}}, "start", {"a": 1}, figures={"b": 2.5})
     (record,) = read_records(tmp_path)
-    assert (record["figures"], record["source"], record["file"]) == (
-        {"b": 2.5},
-        "measured",
-        "r.json",
-    )
+    assert record["figures"] == {"b": 2.5} and record["source"] == "measured"
+    assert record["file"] == "2026-01-02-start-1-other.json"
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "records",
         "make_results",
         "decode",
         "harness.compare",
-        "harness.summary",
+        "harness.records",
         "peers.decoding.make_job",
-        "peers.training.profiles",
+        "peers.training.programs",
         "peers.weights",
     ],
 )

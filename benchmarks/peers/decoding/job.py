@@ -1,4 +1,4 @@
-"""The job that all subjects do, read from a folder, and what their subjects have in common.
+"""The job that all programs do, read from a folder, and what they have in common.
 
 The folder holds `job.json` (sentences as ids without the end token, the search, the model's settings),
 `model.keras`, `weights.npz` (the same weights for programs without Keras), `ctranslate2/` (the same for
@@ -8,14 +8,11 @@ CTranslate2) and `tokenizer/`. `make_job.py` writes it.
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from peers.peer import Peer
-from peers.weights import depths_of
+from harness.subject import Subject, timed
 
 
 class Job:
@@ -28,7 +25,7 @@ class Job:
         forced: Whether all outputs have a given length: the weights never choose the end token.
         extra_length: Tokens that a translation may have more than its source with the end token.
         beam_size, length_penalty: Of the search.
-        checked: Sentences whose translations are compared.
+        checked: Number of sentences whose translations are compared.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -46,7 +43,7 @@ class Job:
     def weights(self) -> dict[str, np.ndarray]:
         """All weights by the names of `weights.weight_shapes`."""
         with np.load(self.folder / "weights.npz") as arrays:
-            return {name: arrays[name] for name in arrays.files}
+            return dict(arrays)
 
     def limit(self, rows: list[int]) -> int:
         """Tokens that a batch of these sentences is cut at.
@@ -62,32 +59,8 @@ class Job:
         rows = sorted(rows, key=lambda row: -len(self.sentences[row]))
         return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 
-    def work(self, rows: list[int]) -> dict[str, float]:
-        """Sentences, and the operations of their matrix products if lengths are forced."""
-        work: dict[str, float] = {"sentences": len(rows)}
-        if self.forced:
-            work["tokens"] = sum(len(self.sentences[row]) + 1 + self.extra_length for row in rows)
-            work["flop"] = sum(self._flop(len(self.sentences[row]) + 1) for row in rows)
-        return work
 
-    def _flop(self, source: int) -> float:
-        """Products of one sentence: 2 operations for each weight and position, and the attentions'."""
-        config = self.config
-        width, inner = (config[k] for k in ("hidden_dim", "intermediate_dim"))
-        encoders, decoders = depths_of(config["num_layers"])
-        target = source + self.extra_length
-        feed_forward, attention = 2 * width * inner, 4 * width**2
-        encoder = source * (feed_forward + attention + 2 * source * width)
-        # Keys and values of the source are made once, for all beams.
-        memory = source * 2 * width**2
-        step = feed_forward + attention + 2 * width**2 + target * width + 2 * source * width
-        softmax = width * config["vocabulary_size"]
-        beams = self.beam_size * target
-        blocks = encoders * encoder + decoders * (memory + beams * step)
-        return 2.0 * (blocks + beams * softmax)
-
-
-class DecodingPeer(Peer):
+class DecodingPeer(Subject):
     """A program that translates the job; a sample is one pass over all sentences.
 
     Args:
@@ -104,12 +77,20 @@ class DecodingPeer(Peer):
         self.rows = typical(self.job, limit)
         self.import_libraries()
 
+    def import_libraries(self) -> None:
+        """Import what the program needs."""
+        raise NotImplementedError
+
+    def build(self) -> dict[str, Any]:
+        """Build the model; return facts about it."""
+        raise NotImplementedError
+
     def translate(self, rows: list[int], max_length: int) -> list[list[int]]:
         """Token ids of the best translation of each, without an end token, at most `max_length`."""
         raise NotImplementedError
 
-    def work(self) -> dict[str, float]:
-        return self.job.work(self.rows)
+    def prepare(self) -> dict[str, Any]:
+        return {**self.build(), "work": {"sentences": len(self.rows)}}
 
     def check(self) -> dict[str, Any]:
         """Return translations of the first sentences; with forced lengths one by one, to be exact."""
@@ -122,22 +103,14 @@ class DecodingPeer(Peer):
 
     def outputs(self, translations: list[list[int]]) -> dict[str, Any]:
         """Return what `check` returns; only float32 must find the same."""
-        return {
-            "translations": translations,
-            "approximate": self.precision != "float32",
-        }
+        return {"translations": translations, "approximate": self.precision != "float32"}
 
     def run(self, count: int) -> list[float]:
-        seconds = []
-        for _ in range(count):
-            started = time.perf_counter()
-            self.translate_all()
-            seconds.append(time.perf_counter() - started)
-        return seconds
+        return timed(lambda: self.translate_all(self.rows), count)
 
-    def translate_all(self) -> None:
+    def translate_all(self, rows: list[int]) -> None:
         """One pass over the sentences."""
-        for batch in self.job.batches(self.rows, self.batch_size):
+        for batch in self.job.batches(rows, self.batch_size):
             self.translate(batch, self.job.limit(batch))
 
 

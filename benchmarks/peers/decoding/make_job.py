@@ -1,6 +1,4 @@
-"""Writes the folder of a job: sentences and one model in every form that a subject reads.
-
-    python -m peers.decoding.make_job FOLDER SETTINGS_JSON    (with benchmarks/ in PYTHONPATH)
+"""Writes the folder of a job: sentences and one model in every form that a program reads.
 
 Without a trained run, the model has random weights that never choose the end token, so that all
 programs write translations of a given length, and the source lengths follow newstest2014: log-normal,
@@ -12,41 +10,97 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from harness.subject import Subject
 
 MEAN_LENGTH, SIGMA, LONGEST = 27.0, 0.55, 100
 # The logit of the end token is lower by this; the others are spread by about 1.
 NEVER = 30.0
 
 
-def main() -> None:
-    """Write the job that the arguments describe."""
-    folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
-    if settings["run"] is None:
-        model, tokenizer = random_model(settings, folder)
-        texts = random_sentences(settings["sentences"], model.vocabulary_size)
-    else:
-        model, tokenizer = trained_model(Path(settings["run"]))
-        lines = Path(settings["source_file"]).read_text("utf-8").split("\n")
-        texts = [line for line in lines if line.strip()][: settings["sentences"]]
-    write_job(folder, model, tokenizer, texts, settings)
+class JobMaker(Subject):
+    """Writes a job, in a process of its own: it needs Keras, the benchmark does not.
 
+    Args:
+        folder: Where to.
+        model: A preset's name, or the folder of a run.
+        source_file: Sentences to translate with the model of a run; None for a preset.
+        sentences: Their number.
+        vocabulary_size: Of a preset.
+        checked: Number of sentences whose translations are compared; with a run all.
+        **search: `extra_length`, `beam_size` and `length_penalty`.
+    """
 
-def random_model(settings: dict[str, Any], folder: Path) -> tuple[Any, Any]:
-    """Return a preset with random weights and a tokenizer of words w3, w4, ..."""
-    from keras_attention import Tokenizer, Transformer
+    def __init__(
+        self,
+        folder: str,
+        model: str,
+        source_file: str | None,
+        sentences: int,
+        vocabulary_size: int,
+        checked: int,
+        **search: float,
+    ) -> None:
+        self.folder, self.name, self.source_file = Path(folder), model, source_file
+        self.sentences, self.vocabulary_size = sentences, vocabulary_size
+        self.checked, self.search = checked, search
 
-    words = folder / "words"
-    words.write_text("\n".join(f"w{i}" for i in range(3, settings["vocabulary_size"])))
-    tokenizer = Tokenizer.from_vocabulary(words)
-    preset, depths = preset_and_depths(settings["preset"])
-    model = Transformer.from_preset(preset, tokenizer.vocabulary_size, seed=1, **depths)
-    never_end(model)
-    return model, tokenizer
+    def prepare(self) -> dict[str, Any]:
+        """Return the size of the vocabulary."""
+        from keras_attention.interop import export_ctranslate2
+
+        model, tokenizer, texts = self._random() if self.source_file is None else self._trained()
+        save_model(model, self.folder / "model.keras")
+        np.savez(self.folder / "weights.npz", **weights_of(model))
+        tokenizer.save(self.folder / "tokenizer")
+        try:
+            export_ctranslate2(model, tokenizer, self.folder / "ctranslate2")
+        except ImportError as error:
+            print(error)  # The subject is missing, too.
+        forced = self.source_file is None
+        job = {
+            "config": {**model.get_config(), "dtype": None},
+            "sentences": tokenizer.encode(texts),
+            "texts": texts,
+            "forced": forced,
+            "checked": min(self.checked, len(texts)) if forced else len(texts),
+            **self.search,
+        }
+        (self.folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        return {"vocabulary_size": model.vocabulary_size}
+
+    def _random(self) -> tuple[Any, Any, list[str]]:
+        """Return a preset with random weights, a tokenizer of words w3, w4, ..., and sentences of them."""
+        from keras_attention import Tokenizer, Transformer
+
+        words = self.folder / "words"
+        words.write_text("\n".join(f"w{i}" for i in range(3, self.vocabulary_size)))
+        tokenizer = Tokenizer.from_vocabulary(words)
+        preset, depths = preset_and_depths(self.name)
+        model = Transformer.from_preset(preset, tokenizer.vocabulary_size, seed=1, **depths)
+        never_end(model)
+        random = np.random.default_rng(2014)
+        mean = np.log(MEAN_LENGTH) - SIGMA**2 / 2
+        lengths = np.exp(random.normal(mean, SIGMA, self.sentences))
+        texts = [
+            " ".join(f"w{i}" for i in random.integers(3, self.vocabulary_size, length))
+            for length in np.clip(lengths, 2, LONGEST).astype(int)
+        ]
+        return model, tokenizer, texts
+
+    def _trained(self) -> tuple[Any, Any, list[str]]:
+        """Return the model and the tokenizer of a run's folder, and the first lines of the file."""
+        import keras
+
+        from keras_attention import Tokenizer
+
+        model = keras.saving.load_model(Path(self.name) / "model.keras", compile=False)
+        lines = Path(str(self.source_file)).read_text("utf-8").split("\n")
+        texts = [line for line in lines if line.strip()][: self.sentences]
+        return model, Tokenizer.load(Path(self.name) / "tokenizer"), texts
 
 
 def preset_and_depths(name: str) -> tuple[str, dict[str, Any]]:
@@ -64,56 +118,9 @@ def never_end(model: Any) -> None:
     import keras
 
     end = keras.ops.convert_to_numpy(model.token_embedding.embeddings)[model.end_token_id]
-    block = model.decoder_blocks[-1]
-    # Where attention has the network in its branches, it comes last.
-    residual = block.feed_forward_residual or block.cross_attention_residual
+    residual = model.decoder_blocks[-1].feed_forward_residual
     last = model.decoder_normalization if model.normalize_first else residual.normalization
     last.beta.assign(-NEVER * end / (end @ end))
-
-
-def trained_model(run: Path) -> tuple[Any, Any]:
-    """Return the model and the tokenizer of a run's folder."""
-    import keras
-
-    from keras_attention import Tokenizer
-
-    model = keras.saving.load_model(run / "model.keras", compile=False)
-    return model, Tokenizer.load(run / "tokenizer")
-
-
-def random_sentences(count: int, vocabulary_size: int, seed: int = 2014) -> list[str]:
-    """Sentences of random words with lengths like those of newstest2014."""
-    random = np.random.default_rng(seed)
-    mean = np.log(MEAN_LENGTH) - SIGMA**2 / 2
-    lengths = np.clip(np.exp(random.normal(mean, SIGMA, count)), 2, LONGEST).astype(int)
-    return [
-        " ".join(f"w{i}" for i in random.integers(3, vocabulary_size, length)) for length in lengths
-    ]
-
-
-def write_job(
-    folder: Path, model: Any, tokenizer: Any, texts: list[str], settings: dict[str, Any]
-) -> None:
-    """Write all files of the job."""
-    from keras_attention.interop import export_ctranslate2
-
-    forced = settings["run"] is None
-    save_model(model, folder / "model.keras")
-    np.savez(folder / "weights.npz", **weights_of(model))
-    tokenizer.save(folder / "tokenizer")
-    try:
-        export_ctranslate2(model, tokenizer, folder / "ctranslate2")
-    except ImportError as error:
-        print(error)  # The subject is missing, too.
-    job = {
-        "config": {**model.get_config(), "dtype": None},
-        "sentences": tokenizer.encode(texts),
-        "texts": texts,
-        "forced": forced,
-        "checked": min(settings["checked"], len(texts)) if forced else len(texts),
-        **{name: settings[name] for name in ("extra_length", "beam_size", "length_penalty")},
-    }
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
 
 
 def save_model(model: Any, path: Path) -> None:
@@ -143,7 +150,3 @@ def weights_of(model: Any) -> dict[str, np.ndarray]:
             array = array.reshape(array.shape[0], -1)
         weights[name] = array if name.endswith(("kernel", "embeddings")) else array.ravel()
     return weights
-
-
-if __name__ == "__main__":
-    main()
