@@ -1,7 +1,5 @@
 """Models of other programs, as NumPy computes them from their specs; and specs of random weights."""
 
-import dataclasses
-
 import numpy as np
 
 from keras_attention.spec.parts import (
@@ -63,7 +61,7 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         heads: Number of heads.
         widths: Of a head's keys and values.
         options: `activation`, `normalize_first`, `bias` (of attention), `epsilon`, `layout`, `tied`,
-            `ssru`, `logits_bias`, `final_norm`, `window`, and fields of the spec.
+            `ssru`, `logits_bias`, `final_norm`, and fields of the spec.
     """
     random = np.random.default_rng(6)
     settings = {
@@ -75,7 +73,6 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         "tied": True,
         "ssru": False,
         "logits_bias": False,
-        "window": None,
         "final_norm": options.get("normalize_first", False),
     }
     for name in settings:
@@ -98,15 +95,12 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         ]
         return AttentionSpec(*parts, dense((heads, widths[1]), (dim,), settings["bias"]))
 
-    def self_attention():
-        return dataclasses.replace(attention(), window=settings["window"])
-
     def block(is_decoder):
         network = FeedForwardSpec(
             dense((dim,), (inner,)), dense((inner,), (dim,)), settings["activation"]
         )
         cross = (attention(), norm()) if is_decoder else (None, None)
-        own = self_attention()
+        own = attention()
         if is_decoder and settings["ssru"]:
             own = SSRUSpec(dense((dim,), (dim,), False), dense((dim,), (dim,)))
         return BlockSpec(own, norm(), network, norm(), *cross, settings["normalize_first"])

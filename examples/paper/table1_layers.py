@@ -12,10 +12,10 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from windowed_attention import saves_by_blocks, windowed_attention
 
-from keras_attention.layers.multi_head_attention import MultiHeadAttention
+from keras_attention.layers import MultiHeadAttention
 from keras_attention.ops.operations import dot_product_attention
-from keras_attention.ops.windowed_attention import windowed_attention
 
 ATTENTIONS = ("self_attention", "restricted_self_attention")
 
@@ -34,16 +34,17 @@ class AttentionCore(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         heads = inputs[:, :, None]
-
-        def attend(query: Any, key: Any, value: Any, mask: Any = None) -> Any:
-            scale = inputs.shape[-1] ** -0.5
-            return dot_product_attention(query, key, value, mask=mask, scale=scale, flash=False)[0]
-
         if self.window is None:
             outputs = attend(heads, heads, heads)
         else:
             outputs = windowed_attention(heads, heads, heads, attend, self.window)
         return outputs[:, :, 0]
+
+
+def attend(query: Any, key: Any, value: Any, mask: Any = None) -> Any:
+    """Return attention with explicit scores, `(B, T, N, V)`."""
+    scale = query.shape[-1] ** -0.5
+    return dot_product_attention(query, key, value, mask=mask, scale=scale, flash=False)[0]
 
 
 def make_layer(
@@ -72,7 +73,7 @@ def make_layer(
         width = window if kind == "restricted_self_attention" else None
         if core:
             return AttentionCore(width)
-        return WholeSelfAttention(d, width)
+        return WholeSelfAttention(d) if width is None else RestrictedSelfAttention(d, width)
     if kind == "recurrent":
         return keras.layers.LSTM(d, return_sequences=True)
     if kind == "separable":
@@ -85,11 +86,11 @@ def make_layer(
 class WholeSelfAttention(keras.layers.Layer):
     """`MultiHeadAttention` with one input and 64 dimensions per head."""
 
-    def __init__(self, d: int, window: int | None):
+    def __init__(self, d: int):
         super().__init__()
         heads = max(1, d // 64)
         self.attention = MultiHeadAttention(
-            heads, d // heads, use_bias=False, sliding_window=window, flash_attention=False
+            heads, d // heads, use_bias=False, flash_attention=False
         )
 
     def build(self, input_shape: Any) -> None:
@@ -97,6 +98,32 @@ class WholeSelfAttention(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         return self.attention(inputs, inputs)
+
+
+class RestrictedSelfAttention(keras.layers.Layer):
+    """The same within a window, in blocks; the projections of q, k and v are one product, as there."""
+
+    def __init__(self, d: int, window: int):
+        super().__init__()
+        self.window, self.heads = window, max(1, d // 64)
+        self.inner = keras.layers.Dense(3 * d, use_bias=False)
+        self.outer = keras.layers.Dense(d, use_bias=False)
+
+    def build(self, input_shape: Any) -> None:
+        self.inner.build(input_shape)
+        self.outer.build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        batch, length, d = ops.shape(inputs)
+        heads = ops.reshape(self.inner(inputs), (batch, length, 3, self.heads, d // self.heads))
+        query, key, value = (heads[:, :, part] for part in range(3))
+        if saves_by_blocks(length, self.window):
+            outputs = windowed_attention(query, key, value, attend, self.window)
+        else:
+            places = ops.arange(length)
+            near = ops.abs(places[:, None] - places) < self.window
+            outputs = attend(query, key, value, near)
+        return self.outer(ops.reshape(outputs, (batch, length, d)))
 
 
 def layer_flops(

@@ -46,7 +46,7 @@ DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "
 MODEL_OPTIONS = (
     *("num_layers", "hidden_dim", "intermediate_dim", "num_heads", "dropout", "attention_dropout"),
     *("normalize_first", "branch_feed_forward", "branched_decoder", "decoder_cell"),
-    *("position_layout", "attention_window"),
+    "position_layout",
 )
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate")

@@ -114,7 +114,6 @@ class EnsembleEngine(SteppingEngine):
     def __init__(self, engines: Sequence[Any]):
         self._engines = engines
         self.name, self.fixed_shapes = engines[0].name, engines[0].fixed_shapes
-        self.windows = tuple(dict.fromkeys(each for engine in engines for each in engine.windows))
 
     def read_weights(self) -> None:
         for engine in self._engines:
@@ -149,8 +148,7 @@ class EnsembleState(State):
     ) -> tuple[np.ndarray, None]:
         total: Any = 0.0
         for state in self._states:
-            own = [self.engine.windows.index(window) for window in state.engine.windows]
-            logits, _ = state.step(token_ids, index, start, history_bias[own], None)
+            logits, _ = state.step(token_ids, index, start, history_bias, None)
             logits = logits - logits.max(axis=-1, keepdims=True)
             total = total + logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
         return total / len(self._states), None

@@ -63,7 +63,7 @@ def incremental_search(
     limits = np.clip(np.asarray(max_lengths, "int32"), 0, max_length)
     beam_size = rules.beam_size
     width = num_candidates(beam_size)
-    beams = _Beams(limits, max_length, rules, state.masked, state.engine.windows)
+    beams = _Beams(limits, max_length, rules, state.masked)
     found = {name: getattr(beams, name).copy() for name in FOUND}
     if state.engine.fixed_shapes:
         beams.add_room(max_length)
@@ -84,10 +84,10 @@ def incremental_search(
                 chosen.select_rows(rows)
             tokens = tokens[rows]
         if beams.used == beams.history_bias.shape[2]:
-            state.compact(beams.compact(index), BLOCK * beam_size)
-        start = beams.see_own(index)
+            state.compact(beams.compact(), BLOCK * beam_size)
+        start = beams.see_own()
         wanted = width if chosen is None else None
-        scores, ids = state.step(tokens, index, start, beams.biases(index), wanted)
+        scores, ids = state.step(tokens, index, start, beams.history_bias, wanted)
         if chosen is not None:
             scores, ids = chosen.best(scores, index)
         tokens, parents = beams.grow(scores, ids, index, rules.end_token_id)
@@ -109,7 +109,6 @@ class _Beams:
         max_length: int,
         rules: SearchRules,
         masked: float,
-        windows: tuple[int | None, ...],
     ):
         rows, beam_size = len(limits), rules.beam_size
         self.beam_size = beam_size
@@ -125,8 +124,6 @@ class _Beams:
         self.masked = masked
         self.used = 0  # slots of the buffer
         self.history_bias = np.empty((rows, beam_size, 0), "float32")
-        self.windows = windows
-        self.steps = np.empty((rows, 0), "int32")  # in which each slot was written
 
     def select_rows(self, rows: np.ndarray) -> None:
         for name, value in vars(self).items():
@@ -138,42 +135,26 @@ class _Beams:
         rows = len(self.places)
         free = np.full((rows, self.beam_size, steps * self.beam_size), self.masked, "float32")
         self.history_bias = np.concatenate([self.history_bias[:, :, : self.used], free], axis=2)
-        unwritten = np.zeros((rows, free.shape[2]), "int32")
-        self.steps = np.concatenate([self.steps[:, : self.used], unwritten], axis=1)
 
-    def compact(self, index: int) -> np.ndarray:
-        """Drop the slots that no beam sees from step `index` on; return those (B, P') that stay."""
+    def compact(self) -> np.ndarray:
+        """Drop the slots that no beam sees; return those (B, P') that stay."""
         is_history = (self.history_bias[:, :, : self.used] == 0.0).any(axis=1)
-        if None not in self.windows:
-            widest = max(window for window in self.windows if window is not None)
-            is_history &= index - self.steps[:, : self.used] < widest
         number = int(is_history.sum(axis=1).max())
         number += -number % self.beam_size
         # In order; a sentence with fewer slots in use keeps some that no beam sees.
         order = np.argsort(~is_history, axis=1, kind="stable")
         kept = np.sort(order[:, :number], axis=1).astype("int32")
         self.history_bias = np.take_along_axis(self.history_bias, kept[:, None], axis=2)
-        self.steps = np.take_along_axis(self.steps, kept, axis=1)
         self.used = number
         self.add_room(BLOCK)
         return kept
 
-    def see_own(self, index: int) -> int:
-        """Let each beam see its own slot of step `index`; return the first beam's slot."""
+    def see_own(self) -> int:
+        """Let each beam see its own slot of a new step; return the first beam's slot."""
         slots, start = np.arange(self.beam_size), self.used
         self.history_bias[:, slots, start + slots] = 0.0
         self.used += self.beam_size
-        self.steps[:, start : self.used] = index
         return start
-
-    def biases(self, index: int) -> np.ndarray:
-        """Return `history_bias` as it is within each window at step `index`, (windows, B, W, P)."""
-        biases = self.history_bias[None].repeat(len(self.windows), axis=0)
-        for bias, window in zip(biases, self.windows, strict=True):
-            if window is not None:
-                far = (index - self.steps >= window)[:, None]
-                np.copyto(bias, self.masked, where=far)
-        return biases
 
     def grow(self, scores, ids, index: int, end_token_id: int) -> tuple[np.ndarray, np.ndarray]:
         """Do `grow_topk`, `grow_alive` and `grow_finished`.

@@ -204,15 +204,6 @@ class ModelOperations:
             for block in spec.decoder.blocks
         ]
 
-    def _within_windows(self, bias: Any, ago: Any) -> Any:
-        """Return `Step.history_bias` from a bias (B, W, P) and how many steps ago slots were written."""
-        masked = self._operations.masked
-        biases = [
-            bias if window is None else tf.where(ago < window, bias, masked)
-            for window in self.spec.decoder.windows
-        ]
-        return tf.stack(biases)[:, :, None]
-
     def log_probabilities(self, source_ids: Any, target_ids: Any) -> Any:
         """Return log P (B,) of targets (B, T), padded behind."""
         memory, memory_bias = self._encode(source_ids)
@@ -220,10 +211,8 @@ class ModelOperations:
         starts = tf.fill((rows, 1), self.spec.start_token_id)
         inputs = tf.concat([starts, target_ids[:, :-1]], axis=1)
         # The tokens of a target are what beams are in a step, but that they see those before them.
-        ago = tf.range(length)[:, None] - tf.range(length)
-        bias = self._within_windows(
-            tf.where(ago < 0, self._operations.masked, 0.0)[None], ago[None]
-        )
+        is_later = tf.range(length)[:, None] < tf.range(length)
+        bias = tf.where(is_later, self._operations.masked, 0.0)[None, None]
         step = Step(inputs, self._positions[1][:length], None, bias)
         (logits, _), *_ = decode(
             self._operations,
@@ -333,13 +322,12 @@ class ModelOperations:
     def _decoded(self, old: _Beams, bias: Any, memory: Any, memory_bias: Any) -> tuple[Any, Any]:
         """Return the logits of the tokens of all beams, and the buffers with their keys and values."""
         rows, beam_size = tf.unstack(tf.shape(old.tokens))
-        ago = old.index - tf.range(tf.shape(bias)[2]) // beam_size
         lines = tf.range(rows)[:, None] * beam_size + old.parents
         step = Step(
             old.tokens,
             self._positions[1][old.index : old.index + 1],
             None,
-            self._within_windows(bias, ago),
+            bias[:, None],
             tf.reshape(lines, (-1,)),
         )
         (logits, _), buffers, _ = decode(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,11 +77,6 @@ class SteppingEngine(Engine):
         """The decoder's blocks that have a cell in place of self-attention."""
         blocks = enumerate(self.spec.decoder.blocks)
         return tuple(i for i, block in blocks if isinstance(block.self_attention, SSRUSpec))
-
-    @functools.cached_property
-    def windows(self) -> tuple[int | None, ...]:
-        """The windows of the decoder's self-attention, each once; None for no window."""
-        return self.spec.decoder.windows
 
     @abc.abstractmethod
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
@@ -238,9 +233,8 @@ class State(abc.ABC):
             token_ids: int32 (B, W), the tokens at position `index`.
             index: Their position, 0 for the start token.
             start: Slot of the buffer for the first beam's keys and values; beam k's is `start + k`.
-            history_bias: float32 (windows, B, W, P), for each of the engine's `windows` 0 at the slots
-                that are a beam's history, its new one included, as far as the window reaches; else
-                `masked`.
+            history_bias: float32 (B, W, P), 0 at the slots that are a beam's history, its new one
+                included; else `masked`.
             width: How many continuations are wanted; None for the logits, in which to choose.
 
         Returns:
@@ -262,14 +256,11 @@ class State(abc.ABC):
         return number
 
 
-def bias_in_a_row(
-    windows: Sequence[int | None], index: int, number: int, slots: int, masked: float
-) -> np.ndarray:
-    """Return a step's bias (windows, number, slots) for tokens that follow each other.
+def bias_in_a_row(index: int, number: int, slots: int, masked: float) -> np.ndarray:
+    """Return a step's bias (number, slots) for tokens that follow each other.
 
-    The first one is at position `index`; the slots are those of positions 0, 1, 2, .. For each window,
-    0 is where a token sees a slot, `masked` where it does not.
+    The first one is at position `index`; the slots are those of positions 0, 1, 2, .. 0 is where a token
+    sees a slot, `masked` where it does not.
     """
-    distances = index + np.arange(number)[:, None] - np.arange(slots)
-    seen = [(distances >= 0) & (distances < (window or slots)) for window in windows]
+    seen = np.arange(slots) <= index + np.arange(number)[:, None]
     return np.where(seen, 0.0, masked).astype("float32")

@@ -28,7 +28,6 @@ from keras_attention.engine.prepare import (
     prepare,
 )
 from keras_attention.spec import (
-    AttentionSpec,
     BlockSpec,
     BranchedAttentionSpec,
     NormSpec,
@@ -55,8 +54,8 @@ class Step(NamedTuple):
         token_ids: The last tokens (B, W).
         position: The encoding of their position, (1, D), or of those of tokens in a row, (W, D).
         start: Where their keys and values are written: the slot of the first beam's.
-        history_bias: (windows, B, 1, W, P), for each of the decoder's `windows` 0 at the slots of a beam's
-            own history that it sees and at its own new one, `operations.masked` at all others.
+        history_bias: (B, 1, W, P), 0 at the slots of a beam's own history and at its own new one,
+            `operations.masked` at all others.
         parents: Of each row (R,) the row of the last step that it continues; None without cells.
     """
 
@@ -264,9 +263,6 @@ def encode(
     spec, num_rows = operations.spec, operations.ops.shape(token_ids)[0]
     widths = (spec.key_dim, spec.key_dim, spec.value_dim)
     bias = operations.padding_bias(token_ids)
-    biases = {
-        window: _within(operations, bias, positions, window) for window in spec.encoder.windows
-    }
     # Only the attention needs the padding between the sentences.
     tokens = operations.tokens(token_ids)
     table = weights.target if weights.source is None else weights.source
@@ -276,7 +272,7 @@ def encode(
         query, key, value = operations.project(
             _entered(operations, x, *own), part.self_projection, widths, num_rows, tokens
         )
-        outputs = operations.attend(query, key, value, biases[_window(block)])
+        outputs = operations.attend(query, key, value, bias)
         outputs = operations.without_padding(outputs, tokens)
         outputs = _joined_heads(operations, outputs, part.self_output, block.branched)
         x = _added(operations, x, outputs, *own)
@@ -338,22 +334,6 @@ def decode(
     return found, new_buffers, x
 
 
-def _window(block: BlockSpec) -> int | None:
-    assert isinstance(block.self_attention, AttentionSpec)  # A cell has none, and does not attend.
-    return block.self_attention.window
-
-
-def _within(operations: Operations, bias: Any, positions: Any, window: int | None) -> Any:
-    """Return a bias (B, 1, 1, S), or one (B, 1, S, S) that also hides what is farther than a window."""
-    if window is None:
-        return bias
-    ops = operations.ops
-    places = ops.cumsum(ops.ones_like(positions[:, 0], dtype="int32"))
-    is_far = ops.abs(places[:, None] - places) >= window
-    far = ops.cast(is_far, operations.dtype) * ops.cast(operations.masked, operations.dtype)
-    return ops.minimum(bias, far)
-
-
 def _own(
     operations: Operations,
     x: Any,
@@ -378,8 +358,7 @@ def _own(
     key, value = (
         operations.append(old, added, step.start) for old, added in zip(buffer, new, strict=True)
     )
-    bias = step.history_bias[spec.decoder.windows.index(_window(block))]
-    outputs = operations.attend(query, key, value, bias)
+    outputs = operations.attend(query, key, value, step.history_bias)
     outputs = _joined_heads(operations, outputs, part.self_output, block.branched)
     return _added(operations, x, outputs, *own), (key, value)
 

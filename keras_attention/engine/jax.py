@@ -93,7 +93,7 @@ class JaxState(State):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         shape = (*token_ids.shape, -1)
         parents = self.parent_rows()
-        step = Step(token_ids, None, np.int32(start), history_bias[:, :, None], parents)
+        step = Step(token_ids, None, np.int32(start), history_bias[:, None], parents)
         (scores, ids), self._buffers, self.hidden = self.engine.step_program(
             (width, token_ids.shape[1] if in_a_row else 1),
             self.engine.weights,

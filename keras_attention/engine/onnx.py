@@ -19,12 +19,11 @@ from keras_attention.interop.onnx_model import OnnxModel
 class OnnxEngine(SteppingEngine):
     """Runs an `OnnxModel` in float32.
 
-    It has no `cells` and no `windows`: a search need not know what the files keep.
+    It has no `cells`: a search need not know what the files keep.
     """
 
     name = "onnx"
     cells = ()
-    windows = (None,)
     spec: Any
 
     def __init__(self, model: OnnxModel):

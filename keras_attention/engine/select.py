@@ -255,8 +255,6 @@ def refusal(name: str, spec: TransformerSpec, precision: str) -> str | None:
     for kind, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         for index, block in enumerate(stack.blocks):
             where = f"{kind} block {index + 1}"
-            if block.cross_attention is not None and block.cross_attention.window is not None:
-                return f"No engine has a window in cross-attention; {where} has one."
             for network in block.networks:
                 if network.activation not in abilities.activations:
                     activation = network.activation

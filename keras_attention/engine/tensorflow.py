@@ -171,7 +171,7 @@ class TensorFlowEngine(SteppingEngine):
             found, new, hidden = decode(
                 self.operations,
                 self._weights,
-                Step(token_ids, position, slots, bias[:, :, None], next(states, None)),
+                Step(token_ids, position, slots, bias[:, None], next(states, None)),
                 buffers,
                 _pairs(state[: ends[0]]),
                 memory_bias,
@@ -189,7 +189,7 @@ class TensorFlowEngine(SteppingEngine):
             tf.TensorSpec((None, beam_size), "int32"),
             tf.TensorSpec((None, spec.hidden_dim), "float32"),
             tf.TensorSpec((None,), "int32"),
-            tf.TensorSpec((len(self.windows), None, beam_size, None), "float32"),
+            tf.TensorSpec((None, beam_size, None), "float32"),
             tf.TensorSpec((None, 1, 1, None), dtype),
             *[key, value] * (ends[1] // 2),
             *[state] * len(cells),
@@ -227,7 +227,7 @@ class TensorFlowState(State):
         in_a_row: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         rows, beam_size = token_ids.shape
-        heads, capacity = self.engine.spec.num_heads, history_bias.shape[3]
+        heads, capacity = self.engine.spec.num_heads, history_bias.shape[2]
         # Tokens in a row begin anywhere: each has a slot of its own. Beams have one together.
         together, number = (1, beam_size) if in_a_row else (beam_size, 1)
         firsts = np.arange(0, rows * heads * capacity, capacity)[:, None] + start

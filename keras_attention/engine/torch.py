@@ -221,7 +221,7 @@ class TorchState(State):
         in_a_row: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         operations, (rows, beam_size) = self.engine.operations, token_ids.shape
-        seen = history_bias[:, :, None, :, : start + beam_size]
+        seen = history_bias[:, None, :, : start + beam_size]
         bias = self.engine.as_tensor(seen).to(self._memory_bias.dtype)
         position = self._positions[index : index + (beam_size if in_a_row else 1)]
         step = Step(self.engine.as_tensor(token_ids), position, start, bias)

@@ -89,8 +89,8 @@ class WatchedSpec:
         operations.seen = []
         state = self._engine.start(encoder_token_ids, length, length)
         state.compact(np.zeros((count, 0), "int32"), length)
-        bias = bias_in_a_row(self._engine.windows, 0, length, length, operations.masked)
-        bias = np.repeat(bias[:, None], count, axis=1)
+        bias = bias_in_a_row(0, length, length, operations.masked)
+        bias = np.repeat(bias[None], count, axis=0)
         logits, _ = state.step(decoder_token_ids, 0, 0, bias, None, in_a_row=True)
         scores: dict[str, list[np.ndarray]] = {}
         norms: dict[str, list[np.ndarray]] = {}

@@ -15,7 +15,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.ops.windowed_attention import saves_by_blocks, window_block
 from keras_attention.utils.checks import (
     check_depths,
     check_has,
@@ -47,7 +46,6 @@ class ModelSizes:
         recompute: Whether training computes blocks again instead of keeping their activations.
         branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer, else None.
         branched_decoder: Which attention of its decoder has the branches: `"cross"` or `"self"`.
-        attention_window: Window of restricted self-attention; None if all positions see each other.
         decoder_cell: `"attention"`, or `"ssru"` for a decoder without self-attention.
         target_vocabulary_size: V of the target, if it has its own.
         use_logits_bias: Whether there is a bias on the logits.
@@ -69,7 +67,6 @@ class ModelSizes:
     recompute: bool = False
     branch_feed_forward: str | None = None
     branched_decoder: str = "cross"
-    attention_window: int | None = None
     decoder_cell: str = "attention"
     target_vocabulary_size: int | None = None
     use_logits_bias: bool = False
@@ -153,9 +150,8 @@ def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any
     This counts the projections, attention scores and their products with the values, feed-forward networks
     and the projection to the vocabulary. It does not count look-ups, normalisation, softmax, residuals and
     dropout: they are not matrix products, and well below 1 % of the base model. Causal attention counts in
-    full. Attention within a window counts by whole blocks, as it is computed. An SSRU counts its two
-    products. The product of W^O and W_1 of branches is computed once for all rows, so `training_flops` counts
-    it.
+    full, and so does attention within a window, which is a mask. An SSRU counts its two products. The
+    product of W^O and W_1 of branches is computed once for all rows, so `training_flops` counts it.
 
     Pass padded lengths to count all positions that are computed, or the sentences' own lengths to count
     only real tokens.
@@ -187,7 +183,7 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
     True
     """
     sizes = ModelSizes.of(model)
-    d, window = sizes.hidden_dim, sizes.attention_window
+    d = sizes.hidden_dim
     encoder, decoder = sizes.depths
     widths = sizes.num_heads * (sizes.key_dim + sizes.value_dim)
     source = _length("source_length", source_length)
@@ -209,16 +205,14 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
     if sizes.decoder_cell == "ssru":
         own = {"decoder: SSRU": decoder * 2 * 2 * d * d * target}
     else:
-        pairs = self_attention_pairs(target, window, causal=True)
         own = {
             "decoder: projections, self": decoder * projections(target, target, branched == "self"),
-            "decoder: scores and sums, self": decoder * scores(pairs),
+            "decoder: scores and sums, self": decoder * scores(target * target),
         }
-    pairs = self_attention_pairs(source, window, causal=False)
     cross = projections(target, source, branched == "cross")
     return {
         "encoder: projections": encoder * projections(source, source, branched is not None),
-        "encoder: scores and sums": encoder * scores(pairs),
+        "encoder: scores and sums": encoder * scores(source * source),
         "encoder: feed-forward": encoder * feed_forward(source),
         **own,
         "decoder: projections, cross": decoder * cross,
@@ -226,18 +220,6 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
         "decoder: feed-forward": decoder * feed_forward(target),
         "softmax": 2 * d * sizes.output_size * target,
     }
-
-
-def self_attention_pairs(length: Any, window: int | None, causal: bool) -> Any:
-    """Pairs of query and key that are computed, masked ones included; with a window, by whole blocks."""
-    if window is None:
-        return length * length
-    block = window_block(window)
-    in_blocks = -(-length // block) * block * (2 if causal else 3) * block
-    saves = saves_by_blocks(length, window)
-    if isinstance(length, int):
-        return in_blocks if saves else length * length
-    return np.where(saves, in_blocks, length * length)
 
 
 def branch_kernels(sizes: ModelSizes) -> int:

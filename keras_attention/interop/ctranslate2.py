@@ -100,9 +100,9 @@ def export_ctranslate2(
 
     Raises:
         ImportError: If CTranslate2 is not installed.
-        ValueError: If CTranslate2 does not support the model (an activation, attention windows, branches, an
-            SSRU), the model has no spec, the tokenizer belongs to another model, `quantization` is unknown,
-            or the path holds anything but an exported model.
+        ValueError: If CTranslate2 does not support the model (an activation, branches, an SSRU), the model
+            has no spec, the tokenizer belongs to another model, `quantization` is unknown, or the path holds
+            anything but an exported model.
 
     Example:
 
@@ -165,11 +165,6 @@ def write_model(
 def check_exportable(spec: TransformerSpec) -> None:
     """Raise a ValueError for a model that CTranslate2 does not support."""
     options = spec.options()  # refuses blocks that differ
-    if options["attention_window"] is not None:
-        raise ValueError(
-            "The export has no attention windows. A model with attention_window="
-            f"{options['attention_window']} cannot be exported."
-        )
     if "branch_feed_forward" in options:
         raise ValueError(
             "CTranslate2 has no branched attention, so a Weighted Transformer cannot be exported: it has "

@@ -90,8 +90,8 @@ def export_hugging_face(
 
     Raises:
         ImportError: If safetensors or protobuf is not installed.
-        ValueError: If transformers has no such model: it has other positions than the paper's, attention
-            windows, branches, an SSRU, or heads wider than D / N. Or the tokenizer belongs to another model,
+        ValueError: If transformers has no such model: it has other positions than the paper's,
+            branches, an SSRU, or heads wider than D / N. Or the tokenizer belongs to another model,
             or the path holds anything but an exported model.
 
     Example:
@@ -156,7 +156,6 @@ def _check_exportable(spec: TransformerSpec) -> None:
     for is_refused, theirs, ours in (
         ("branch_feed_forward" in options, "no branched attention", "branches"),
         (options["decoder_cell"] == "ssru", "self-attention in every decoder", "an SSRU"),
-        (options["attention_window"] is not None, "no attention windows", "attention windows"),
         (layout != "interleaved", "the paper's positions", f"position_layout={layout!r}"),
         (activation not in ACTIVATIONS, f"the activations {list(ACTIVATIONS)}", f"{activation!r}"),
         (

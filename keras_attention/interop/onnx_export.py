@@ -20,7 +20,7 @@ from keras_attention.interop.export_folder import (
 from keras_attention.interop.hugging_face_export import MarianFiles, is_marian_tokenizer
 from keras_attention.interop.onnx_graph import decoder_model, encoder_model, library
 from keras_attention.interop.onnx_model import DECODER_FILE, ENCODER_FILE, SETTINGS, ids_of
-from keras_attention.spec.parts import SpecError, as_array
+from keras_attention.spec.parts import as_array
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import atomic_folder
@@ -52,7 +52,7 @@ def export_onnx(
       `generation_config.json` and the files of `MarianTokenizer`, with the same ids. transformers'
       `generate` has another length penalty; see `export_hugging_face`.
 
-    Every model that has a spec can be written: with windows, branches, SSRUs (whose past is
+    Every model that has a spec can be written: with branches, SSRUs (whose past is
     `past_key_values.N.decoder.state`), any positions and activations. Weights are float32; they are written
     as they are, in each backend to the same bytes.
 
@@ -71,7 +71,7 @@ def export_onnx(
 
     Raises:
         ImportError: If onnx is not installed.
-        ValueError: If no spec describes the model, it has a window in cross-attention, the tokenizer belongs
+        ValueError: If no spec describes the model, the tokenizer belongs
             to another model, or the path holds anything but an exported model.
 
     Example:
@@ -86,12 +86,6 @@ def export_onnx(
     check_integer("beam_size", beam_size, 1)
     check_integer("max_length", max_length, 2, MOST_POSITIONS)
     spec, path = begin_export(model, tokenizer, folder, overwrite, "id_to_token", "save")
-    for index, block in enumerate(spec.decoder.blocks):
-        if block.cross_attention is not None and block.cross_attention.window is not None:
-            raise SpecError(
-                "The export to ONNX has no window in cross-attention. Decoder block "
-                f"{index + 1} has one: window={block.cross_attention.window}"
-            )
     library()
     with atomic_folder(path, replace=overwrite) as partial:
         write_onnx(spec, partial, max_length, beam_size)

@@ -208,14 +208,9 @@ class _Writer:
         """Write the encoder, whose output gets this name."""
         stack, padding = self._spec.encoder, self._padding(MASK)
         length = self._length(IDS, 1)
-        biases: dict[int | None, str] = {None: padding}
-        for window in stack.windows:
-            if window is not None:
-                bias = self._bias(0, length, window, is_causal=False)
-                biases[window] = self._add("Add", padding, bias)
         x = self._embedded(self._spec.embedding, "embedding", stack, "encoder", 0, length)
         for i, block in enumerate(stack.blocks):
-            x = self._block(x, block, "encoder", i, biases)
+            x = self._block(x, block, "encoder", i, padding)
         x = self._normalized(x, stack.norm, "encoder.norm")
         self._add("Identity", x, name=output)
 
@@ -228,14 +223,11 @@ class _Writer:
             past = self._length(f"past_key_values.{first}", 1 if ".state" in first else 2)
         total = self._add("Add", past, self._length(IDS, 1))
         padding = self._padding(SOURCE_MASK)
-        biases = {
-            window: self._bias(past, total, window, is_causal=True)
-            for window in spec.decoder.windows
-        }
+        bias = self._causal_bias(past, total)
         table = "embedding" if spec.target_embedding is None else "target_embedding"
         x = self._embedded(spec.output_embedding, table, spec.decoder, "decoder", past, total)
         for i, block in enumerate(spec.decoder.blocks):
-            x = self._block(x, block, "decoder", i, biases, padding)
+            x = self._block(x, block, "decoder", i, bias, padding)
         x = self._normalized(x, spec.decoder.norm, "decoder.norm")
         return [self._logits(x, table), *(self._kept[name] for name in states)]
 
@@ -243,16 +235,11 @@ class _Writer:
         """Return the size of an axis, a number."""
         return self._add("Squeeze", self._add("Shape", tensor, start=axis, end=axis + 1), [0])
 
-    def _bias(self, past: int | str, total: str, window: int | None, is_causal: bool) -> str:
+    def _causal_bias(self, past: int | str, total: str) -> str:
         """Return (T, P + T), 0 or `MASKED`: which positions may see which."""
         columns = self._add("Range", 0, total, 1)
         rows = self._add("Unsqueeze", self._add("Range", past, total, 1), [1])
-        distance = self._add("Sub", rows, columns)
-        hidden = self._add("Less", distance, 0) if is_causal else ""
-        if window is not None:
-            far = self._add("GreaterOrEqual", self._add("Abs", distance), window)
-            hidden = self._add("Or", hidden, far) if hidden else far
-        return self._add("Where", hidden, MASKED, 0.0)
+        return self._add("Where", self._add("Less", rows, columns), MASKED, 0.0)
 
     def _embedded(
         self,
@@ -281,12 +268,12 @@ class _Writer:
         block: BlockSpec,
         kind: str,
         i: int,
-        biases: dict[int | None, str],
+        bias: str,
         padding: str = "",
     ) -> str:
-        """Write a block; `biases` are those of its own sequence's windows, `padding` that of the source."""
+        """Write a block; `bias` is that of its own sequence, `padding` that of the source."""
         for name, write in (
-            ("self_attention", functools.partial(self._own, i=i, biases=biases)),
+            ("self_attention", functools.partial(self._own, i=i, bias=bias)),
             ("cross_attention", functools.partial(self._cross, i=i, padding=padding)),
             ("feed_forward", self._network),
         ):
@@ -307,7 +294,7 @@ class _Writer:
         part: AttentionSpec | SSRUSpec,
         path: str,
         i: int,
-        biases: dict[int | None, str],
+        bias: str,
     ) -> str:
         """Write the self-attention or the cell of block i."""
         if isinstance(part, SSRUSpec):
@@ -320,7 +307,7 @@ class _Writer:
             self._with_past(f"{i}.decoder.{name}", self._heads(x, dense, f"{path}.{name}"), 2)
             for name, dense in (("key", part.key), ("value", part.value))
         )
-        return self._attended(x, key, value, biases[part.window], part, path)
+        return self._attended(x, key, value, bias, part, path)
 
     def _with_past(self, state: str, new: str, axis: int) -> str:
         """Return a state's earlier positions and new ones, which are kept; an encoder's nobody asks for."""

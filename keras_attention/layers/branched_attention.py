@@ -173,7 +173,6 @@ class BranchedAttention(Configured, MultiHeadAttention):
             key=plain.key,
             value=plain.value,
             output=plain.output,
-            window=plain.window,
             kappa=self.kappa,
             alpha=self.alpha,
             feed_forwards=tuple(layer.spec() for layer in self.feed_forwards),

@@ -64,8 +64,7 @@ class TransformerDecoderBlock(TransformerBlock):
         memory: Keys and values of the encoder sequence, from `project_memory`. It may have fewer rows
             than `decoder_sequence`: consecutive rows, such as the beams of a sentence, then share one.
         cache: Keys and values of earlier positions, `{"key": (B, L, N, K), "value": (B, L, N, U)}`.
-            With a `sliding_window` and one position at a time, `sliding_window` positions are enough. An
-            SSRU has its state instead, `{"state": (B, D)}` in float32.
+            An SSRU has its state instead, `{"state": (B, D)}` in float32.
         start_index: Position of the first element of `decoder_sequence` in the cache.
         self_head_mask: `(B, N)`, 0 for self-attention heads that are switched off; see
             `MultiHeadAttention`.

@@ -87,17 +87,6 @@ def nan_if_additive(outputs: Any, mask: Any) -> Any:
     return ops.multiply(outputs, one_or_nan(is_boolean, outputs.dtype))
 
 
-def ring_mask(size: Any, window: Any, position: Any) -> Any:
-    """Return the `(1, 1, L)` mask of the newest position in a ring buffer of L slots.
-
-    Position p is stored in slot `p % L`. It sees itself and the `window - 1` positions before it.
-    """
-    position = ops.cast(position, "int32")
-    behind = ops.mod(ops.subtract(position, ops.arange(size, dtype="int32")), size)
-    seen = ops.logical_and(ops.less(behind, window), ops.less_equal(behind, position))
-    return seen[None, None, :]
-
-
 def merge_masks(*masks: Any) -> Any:
     """Return the logical and of all masks that are not None, or None if all are None."""
     merged = None
@@ -130,17 +119,12 @@ def combined_mask(
     is_causal: bool = False,
     window: int | None = None,
     start_index: Any = 0,
-    is_ring: bool = False,
 ) -> Any:
     """Merge all masks of an attention layer into one `(B, T, S)`, or None if nothing is masked.
 
-    `start_index` is the position of the first query. With `is_ring` there is one query and the keys are in a
-    ring buffer: `ring_mask` replaces the causal mask and the window.
+    `start_index` is the position of the first query.
     """
     lengths = target_length, source_length
-    if is_ring:
-        ring = ring_mask(source_length, window, start_index)
-        return merge_masks(ring, combined_mask(*lengths, given))
     query_mask, value_mask, key_mask, attention_mask = given
     merged = merge_masks(
         None if query_mask is None else query_mask[:, :, None],

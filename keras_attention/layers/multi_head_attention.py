@@ -1,6 +1,6 @@
 """Multi-head attention (section 3.2.2 of the paper)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from keras_attention.layers.masks import (
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.operations import dot_product_attention, joined_linear, linear, reshape
 from keras_attention.ops.reference import masked_softmax
-from keras_attention.ops.windowed_attention import may_save_by_blocks, windowed_attention
 from keras_attention.spec.parts import AttentionSpec, SpecError
 from keras_attention.utils.arguments import Count, Rate
 from keras_attention.utils.checks import (
@@ -43,7 +42,6 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
     * attention can reuse projected keys and values: see `cache` and `project_key_value`;
     * fused (flash) attention respects every mask, also runs on PyTorch's CPU, and is the default where
       it is faster; `return_attention_scores=True` works with it instead of raising an error;
-    * a `sliding_window` much shorter than the sequence costs T x window, not T x T;
     * `return_attention_scores=True` has the right symbolic shape `(B, N, T, S)`, even if T != S;
     * the error for a mask that does not fit names the shapes;
     * an initializer with an integer seed gives each projection different initial numbers.
@@ -77,8 +75,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
             their own position (masked self-attention, one or several positions at a time); the updated
             cache is returned last. Without `value`, queries attend to the whole cache (cross-attention).
             There may then be several query rows for each row of the cache: consecutive rows share one
-            (the beams of a sentence share its memory). With a `sliding_window` and one position at a
-            time, the cache is a ring buffer: `sliding_window` positions are enough.
+            (the beams of a sentence share its memory).
         start_index: Position of the first query in the cache; an integer or a scalar tensor.
         head_mask: `(B, N)` factors for the heads' outputs, applied before the heads are combined; 0
             switches a head off ([Michel et al. 2019](https://arxiv.org/abs/1905.10650)).
@@ -171,32 +168,20 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         shared_rows = cache is not None and value is None
         masks = GivenMasks(query_mask, value_mask, key_mask, attention_mask)
 
-        def attend() -> tuple[Any, Any]:
-            queries, keys, values = projected
-            mask = combined_mask(
-                ops.shape(queries)[1],
-                ops.shape(values)[1],
-                masks,
-                is_causal=use_causal_mask or written is not None,
-                window=self._sliding_window,
-                start_index=start_index,
-                is_ring=written is not None and self._is_ring(query),
-            )
-            if shared_rows:  # (B W, T, N, K) to (B, W T, N, K), for W beams
-                queries = reshape(queries, (ops.shape(keys)[0], -1, *queries.shape[2:]))
-            return self._compute_attention(
-                queries, keys, values, mask, training, return_attention_scores
-            )
-
-        if self._sliding_window is None or cache is not None or return_attention_scores:
-            outputs, scores = attend()
-        else:
-            outputs = _either(
-                may_save_by_blocks(projected, self._sliding_window, attention_mask),
-                lambda: self._attend_in_blocks(projected, masks, use_causal_mask, training),
-                lambda: attend()[0],
-            )
-            scores = None
+        queries, keys, values = projected
+        mask = combined_mask(
+            ops.shape(queries)[1],
+            ops.shape(values)[1],
+            masks,
+            is_causal=use_causal_mask or written is not None,
+            window=self._sliding_window,
+            start_index=start_index,
+        )
+        if shared_rows:  # (B W, T, N, K) to (B, W T, N, K), for W beams
+            queries = reshape(queries, (ops.shape(keys)[0], -1, *queries.shape[2:]))
+        outputs, scores = self._compute_attention(
+            queries, keys, values, mask, training, return_attention_scores
+        )
         if shared_rows:
             outputs = reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
         if gate is not None:
@@ -208,24 +193,6 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         results += [scores] if return_attention_scores else []
         results += [written] if written is not None else []
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _attend_in_blocks(
-        self, projected: Any, masks: GivenMasks, causal: bool, training: bool | None
-    ) -> Any:
-        """Attend within the window, block by block, which is faster for long sequences."""
-        query, key, value = projected
-        query_mask, value_mask, key_mask, attention_mask = masks
-
-        def attend(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            return self._compute_attention(query, key, value, mask, training)[0]
-
-        own = None if attention_mask is None else attention_mask[:, 0]
-        seen = merge_masks(value_mask, key_mask, own)
-        outputs = windowed_attention(query, key, value, attend, self._sliding_window, seen, causal)
-        if query_mask is None:
-            return outputs
-        is_query = ops.cast(query_mask, "bool")[:, :, None, None]
-        return ops.where(is_query, outputs, ops.zeros((), outputs.dtype))
 
     def _weighted_heads(self, outputs: Any, head_mask: Any) -> Any:
         """Return the heads' outputs `(B, T, N, U)` times a weight of each head."""
@@ -246,17 +213,21 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
     def spec(self) -> AttentionSpec:
         """Describe what this layer computes in inference."""
         check_declares_itself(self)
-        if self._use_gate or self._output_shape or self._attention_axes != (1,):
+        if (
+            self._use_gate
+            or self._output_shape
+            or self._attention_axes != (1,)
+            or self._sliding_window is not None
+        ):
             raise SpecError(
-                f"{self.name!r} has a gate, an `output_shape` or `attention_axes`, which a spec cannot "
-                "describe."
+                f"{self.name!r} has a gate, a window, an `output_shape` or `attention_axes`, which a spec "
+                "cannot describe."
             )
         return AttentionSpec(
             query=dense_spec(self.query_dense),
             key=dense_spec(self.key_dense),
             value=dense_spec(self.value_dense),
             output=dense_spec(self.output_dense),
-            window=self._sliding_window,
         )
 
     def _combine_heads(self, outputs: Any, training: bool | None) -> Any:
@@ -276,8 +247,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
                 return fused, None
         state = self.project_key_value(value, key)
         if cache is not None:
-            ring = ops.shape(cache["key"])[1] if self._is_ring(query) else None
-            start = (0, start_index if ring is None else start_index % ring, 0, 0)
+            start = (0, start_index, 0, 0)
             state = {
                 name: ops.slice_update(cache[name], start, ops.cast(new, cache[name].dtype))
                 for name, new in state.items()
@@ -333,10 +303,6 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
             dropout=partial(self._dropout_layer, training=True) if drops else None,
             flash=False if return_attention_scores or drops else self._flash_attention,
         )
-
-    def _is_ring(self, query: Any) -> bool:
-        """Whether the cache is a ring buffer: with a window and one position at a time."""
-        return self._sliding_window is not None and query.shape[1] == 1
 
     def _get_common_kwargs_for_sublayer(self) -> dict[str, Any]:
         """Override Keras' hook, called once per projection: kernels must not all start the same."""
@@ -403,10 +369,3 @@ def project(layer: Any, inputs: Any, input_axes: int = 1) -> Any:
     if not _is_bare_projection(layer):
         return layer(inputs)
     return linear(inputs, *_kernel_and_bias(layer), input_axes=input_axes)
-
-
-def _either(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
-    """Return what one of two functions returns; the condition may be known only when the graph runs."""
-    if isinstance(condition, bool):
-        return yes() if condition else no()
-    return ops.cond(condition, yes, no)

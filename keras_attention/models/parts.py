@@ -136,9 +136,7 @@ def empty_cache(
             zeros = ops.zeros((batch_size, beam_size, width), state_dtype(dtype))
             caches.append({"state": zeros})
             continue
-        # With a window, a ring buffer of as many positions is enough.
-        room = min(max_length, getattr(block, "sliding_window", None) or max_length)
-        shape = (batch_size, beam_size, room, attention.num_heads)
+        shape = (batch_size, beam_size, max_length, attention.num_heads)
         widths = {"key": attention.key_dim, "value": attention.value_dim}
         caches.append({name: ops.zeros((*shape, width), dtype) for name, width in widths.items()})
     return caches
@@ -175,9 +173,8 @@ def check_cache(blocks: list[Any], cache: Any, rows: Any, start_index: Any) -> N
         if is_cell:
             continue  # Its state has room for any number of positions.
         room = kept["key"].shape[2]
-        is_ring = getattr(block, "sliding_window", None) is not None
         is_known = isinstance(start_index, int) and isinstance(room, int)
-        if is_known and not is_ring and not 0 <= start_index < room:
+        if is_known and not 0 <= start_index < room:
             raise ValueError(
                 f"`start_index` must be from 0 to {room - 1}, the last position of the cache. Received: "
                 f"start_index={start_index}. Call `initial_cache` with a larger `max_length`."
@@ -216,13 +213,6 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
 
 def check_blocks(config: dict[str, Any]) -> None:
     """Refuse arguments of a stack of blocks that exclude each other."""
-    window = config["attention_window"]
-    if config["position_layout"] == "learned" and (window or 0) > config["max_length"]:
-        raise ValueError(
-            f"`attention_window` must be at most {config['max_length']}, the number of learned "
-            f"positions. Received: attention_window={window}. Raise `max_length`, or leave out the "
-            "window: it would hide nothing."
-        )
     check_split(config["branch_feed_forward"], config["intermediate_dim"], config["num_heads"])
     if config.get("decoder_cell") == "ssru":
         check_fits_cell(config["branch_feed_forward"], config["branched_decoder"])

@@ -86,8 +86,8 @@ class DecoderStack(Stack):
             max_length: Largest number of positions L to decode.
 
         Returns:
-            A list of dicts of zeros: keys `(B, W, L, N, K)` and values `(B, W, L, N, U)`. With an
-            `attention_window`, L is at most that. With SSRUs: their states `(B, W, D)`, in float32.
+            A list of dicts of zeros: keys `(B, W, L, N, K)` and values `(B, W, L, N, U)`. With SSRUs: their
+            states `(B, W, D)`, in float32.
         """
         return empty_cache(
             self.decoder_blocks, batch_size, beam_size, max_length, self.compute_dtype

@@ -295,7 +295,6 @@ class ModelArguments(TypedDict, total=False):
         decoder_cell: What the decoder has between its positions: attention, or ssru, a recurrent cell that
             translates faster.
         position_layout: How positions are encoded: interleaved or halves (sines), or learned.
-        attention_window: Positions that self-attention sees on each side, its own included; none for all.
     """
 
     num_layers: Depths
@@ -316,7 +315,6 @@ class ModelArguments(TypedDict, total=False):
     branched_decoder: Literal["cross", "self"]
     decoder_cell: Literal["attention", "ssru"]
     position_layout: Literal["interleaved", "halves", "learned"]
-    attention_window: Count | None
     max_length: Count
     tie_weights: bool
     use_logits_bias: bool

@@ -96,7 +96,10 @@ def from_json(value: Any) -> Any:
     if isinstance(value, dict):
         fields = {name: from_json(each) for name, each in value.items()}
         part = _part(fields.pop("part"))
-        for name, kind in typing.get_type_hints(part).items():
+        kinds = typing.get_type_hints(part)
+        # Finished runs name, as None, an option that parts had when they were written.
+        fields = {name: each for name, each in fields.items() if name in kinds or each is not None}
+        for name, kind in kinds.items():
             if name in fields and not _fits(fields[name], kind):
                 raise TypeError(f"{part.__name__} cannot have {name}={value[name]!r:.60}")
         return part(**fields)

@@ -106,15 +106,12 @@ class AttentionSpec:
         key: Kernel (D, N, K), bias (N, K).
         value: Kernel (D, N, U), bias (N, U).
         output: Kernel (N, U, D), bias (D,).
-        window: Positions that a query sees to each side, its own included; None for all, as in every
-            cross-attention. Exports to formats without windows refuse one by name.
     """
 
     query: DenseSpec = _dense("D N K", "N K")
     key: DenseSpec = _dense("D N K", "N K")
     value: DenseSpec = _dense("D N U", "N U")
     output: DenseSpec = _dense("N U D", "D")
-    window: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,12 +254,6 @@ class StackSpec:
     positions: PositionsSpec
     blocks: tuple[BlockSpec, ...]
     norm: NormSpec | None = None
-
-    @property
-    def windows(self) -> tuple[int | None, ...]:
-        """The windows of its self-attention, each once; None for no window."""
-        parts = (getattr(block.self_attention, "window", None) for block in self.blocks)
-        return tuple(dict.fromkeys(parts))
 
 
 def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from keras_attention.spec.parts import (
     ACTIVATIONS,
-    AttentionSpec,
     BlockSpec,
     BranchedAttentionSpec,
     EmbeddingSpec,
@@ -185,11 +184,6 @@ class TransformerSpec:
         attentions = [attention for block in blocks for attention in block.attentions]
         networks = [network for block in blocks for network in block.networks]
         cells = [isinstance(block.self_attention, SSRUSpec) for block in self.decoder.blocks]
-        windows = [
-            block.self_attention.window
-            for block in blocks
-            if isinstance(block.self_attention, AttentionSpec)
-        ]
         depths = (len(self.encoder.blocks), len(self.decoder.blocks))
         max_length = {} if self.max_length is None else {"max_length": self.max_length}
         return {
@@ -211,7 +205,6 @@ class TransformerSpec:
             "layer_norm_epsilon": _same("epsilon", [norm.epsilon for norm in norms]),
             **self._branches(),
             "position_layout": _same("layout", [stack.positions.layout for stack in stacks]),
-            "attention_window": _same("attention window", windows),
             "target_vocabulary_size": None
             if self.target_embedding is None
             else self.target_vocabulary_size,
@@ -226,12 +219,7 @@ class TransformerSpec:
 
     def _refuse_what_no_model_has(self) -> None:
         for block in self.decoder.blocks:
-            cross: Any = block.cross_attention
             own = block.self_attention
-            if cross.window is not None:
-                raise SpecError(
-                    "The spec has a window in cross-attention; a `Transformer` cannot have one."
-                )
             if isinstance(own, SSRUSpec) and own.inner.bias is not None:
                 raise SpecError(
                     "The spec has an SSRU whose inner product has a bias; that of a `Transformer` has none."
@@ -301,9 +289,6 @@ class TransformerSpec:
                     yield f"{path}: a decoder has cross-attention and its norm, an encoder neither"
                 if isinstance(block.self_attention, SSRUSpec) and kind == "encoder":
                     yield f"{path}.self_attention: only a decoder may have an SSRU"
-                window = getattr(block.self_attention, "window", None)
-                if window is not None and window < 1:
-                    yield f"{path}.self_attention.window must be at least 1, not {window}"
                 for network in block.networks:
                     name = network.activation
                     if name not in ACTIVATIONS:

@@ -71,7 +71,7 @@ def test_model_arguments_are_those_of_the_model():
     assert all(rule == of_model[name] for name, rule in ours.items() if name != "activation")
     ours = ours.keys()
     own = {"vocabulary_size", "target_vocabulary_size", "recompute", "seed", "pad_token_id"}
-    own |= {"end_token_id", "start_token_id", "suppressed_token_ids"}
+    own |= {"end_token_id", "start_token_id", "suppressed_token_ids", "attention_window"}
     assert ours | own | {"self", "kwargs"} == {*inspect.signature(Transformer.__init__).parameters}
     assert not ours & own
     assert ours >= {name for preset in PRESETS.values() for name in preset}

@@ -34,13 +34,13 @@ COMPUTED = {
     "final_normalization": True,
     "decoder_cell": "ssru",
     "use_logits_bias": True,
-    "attention_window": 2,
 }
 # Those that do not: rates and what training keeps; and ids, which the tokenizer decides.
 OTHERS = {"dropout", "attention_dropout", "activation_dropout", "recompute", "seed"}
 IDS = {"vocabulary_size", "pad_token_id", "end_token_id"}
 # Those that need another tokenizer, too: tests/engine/test_spec_options.py has them.
 ELSEWHERE = {"target_vocabulary_size", "start_token_id", "suppressed_token_ids"}
+REFUSED = {"attention_window"}  # by engines: tests/models/test_attention_window.py
 BRANCHES = [
     {"branch_feed_forward": "shared", "branched_decoder": "self", "num_layers": 2},
     {
@@ -49,7 +49,7 @@ BRANCHES = [
         "num_layers": 2,
         "normalize_first": True,
     },
-    {"branch_feed_forward": "shared", "activation": "gelu", "num_layers": 2, "attention_window": 3},
+    {"branch_feed_forward": "shared", "activation": "gelu", "num_layers": 2},
 ]
 VARIANTS = [
     {"position_layout": "learned", "max_length": 30, "normalize_first": True, "num_layers": 2},
@@ -57,13 +57,13 @@ VARIANTS = [
     {"hidden_dim": 15, "num_heads": 1, "intermediate_dim": 9, "tie_weights": False},
     {"position_layout": "halves", "layer_norm_epsilon": 0.1, "activation": "gelu"},
     {"decoder_cell": "ssru", "final_normalization": True, "use_logits_bias": True},
-    {"decoder_cell": "ssru", "num_layers": (1, 2), "normalize_first": True, "attention_window": 2},
+    {"decoder_cell": "ssru", "num_layers": (1, 2), "normalize_first": True},
 ]
 
 
 def test_every_option_is_in_a_variant():
     options = set(inspect.signature(Transformer).parameters) - {"kwargs"}
-    assert options == {*COMPUTED} | OTHERS | IDS | ELSEWHERE | {*BRANCHES[0]}
+    assert options == {*COMPUTED} | OTHERS | IDS | ELSEWHERE | REFUSED | {*BRANCHES[0]}
     assert {name for variant in VARIANTS for name in variant} == {*COMPUTED}
 
 

@@ -57,15 +57,6 @@ def test_an_ensemble_scores_the_mean_of_log_probabilities(models, engine):
 
 
 @pytest.mark.backends("torch")
-def test_the_models_of_an_ensemble_have_windows_of_their_own():
-    models = [small_model(seed=seed, attention_window=seed % 4 or None) for seed in (8, 3, 5)]
-    plain = Translator(models, LetterTokenizer(), beam_size=3, max_extra_length=4, engine="plain")
-    texts = random_texts(3, longest=9)
-    engine = dataclasses.replace(plain, engine=BACKEND)
-    assert_alike(engine.translate(texts, n_best=3), plain.translate(texts, n_best=3))
-
-
-@pytest.mark.backends("torch")
 def test_an_ensemble_draws_samples_and_keeps_restrictions(models):
     options = {"sampling": Sampling(top_k=5), "restrictions": Restrictions(1, min_length=2)}
     plain = Translator(models, LetterTokenizer(), max_extra_length=4, engine="plain", **options)

@@ -19,15 +19,15 @@ START, PAD, UNWRITTEN = 9, 0, -5
 class TableState(State):
     """Knows what a beam has been fed from what it is told of the beams that go on, as states of cells are.
 
-    The buffer and the biases of its history must say the same, as far as each window reaches.
+    The buffer and the biases of its history must say the same.
     """
 
     masked = -7.0
 
-    def __init__(self, tables, beam_size, row_sizes=None, fixed_length=None, windows=(None, 3, 1)):
+    def __init__(self, tables, beam_size, row_sizes=None, fixed_length=None):
         self.tables = tables
         self.sentences = np.arange(tables.num_sentences)
-        engine = SimpleNamespace(fixed_shapes=fixed_length is not None, cells=(0,), windows=windows)
+        engine = SimpleNamespace(fixed_shapes=fixed_length is not None, cells=(0,))
         super().__init__(engine, tables.num_sentences, beam_size)
         self.fed = np.empty((tables.num_sentences, beam_size, 0), "int32")
         slots = beam_size * (fixed_length or 0)
@@ -56,8 +56,7 @@ class TableState(State):
 
     def step(self, token_ids, index, start, history_bias, width):
         assert token_ids.dtype == np.int32 and history_bias.dtype == np.float32
-        windows = self.engine.windows
-        assert history_bias.shape == (len(windows), *token_ids.shape, self.buffer.shape[1])
+        assert history_bias.shape == (*token_ids.shape, self.buffer.shape[1])
         assert set(np.unique(history_bias)) <= {0.0, self.masked}
         assert token_ids.shape == (len(self.sentences), self.beam_size)
         self.steps.append((len(token_ids), index))
@@ -69,11 +68,10 @@ class TableState(State):
         rows = np.empty((*token_ids.shape, self.tables.vocabulary_size))
         for b, k in np.ndindex(*token_ids.shape):
             history = self.fed[b, k]
-            for window, bias in zip(windows, history_bias[:, b, k], strict=True):
-                seen = np.flatnonzero(bias == 0.0)
-                assert len(seen) == min(index + 1, window or math.inf), "one place of each step"
-                assert seen[-1] == start + k, "the own new one, and none behind it"
-                assert np.array_equal(self.buffer[b, seen], history[-len(seen) :])
+            seen = np.flatnonzero(history_bias[b, k] == 0.0)
+            assert len(seen) == index + 1, "one place of each step"
+            assert seen[-1] == start + k, "the own new one, and none behind it"
+            assert np.array_equal(self.buffer[b, seen], history)
             assert history[0] == START
             rows[b, k] = self.tables.log_probabilities(self.sentences[b], tuple(history[1:]))
         order = np.argsort(-rows, axis=-1, kind="stable")[..., :width]
@@ -90,14 +88,11 @@ def search(tables, limits, beam_size, end, state=(), **options):
 
 
 @pytest.mark.parametrize(
-    ("row_sizes", "block", "windows"),
-    [
-        *((None, None, (None, 3, 1)), ([11], None, (2,)), (None, 1, (None,)), (None, 1, (1, 2))),
-        *(([1, 4, 6, 8, 11], 2, (2, None)), ([11], 1, (1,))),
-    ],
+    ("row_sizes", "block"),
+    [(None, None), ([11], None), (None, 1), ([1, 4, 6, 8, 11], 2), ([11], 1)],
 )
 @pytest.mark.parametrize("beam_size, alpha, stop", SEARCHES)
-def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, windows, monkeypatch):
+def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, monkeypatch):
     """Different limits in one batch; a beam of 7 is larger than the vocabulary of 5.
 
     With buffers for 1 or 2 steps, full again and again, or made for all steps at once.
@@ -107,12 +102,9 @@ def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, windows, 
     if block is not None:
         monkeypatch.setattr("keras_attention.decoding.incremental_search.BLOCK", block)
     fixed_length = max(limits) if block is None else None
-    state = (row_sizes, fixed_length, windows)
+    state = (row_sizes, fixed_length)
     got, decoder = search(tables, limits, beam_size, end, state, length_penalty=alpha, stop=stop)
     assert bool(decoder.rooms) == (block is not None)
-    if block is not None and None not in windows:
-        reach = beam_size * (max(windows) - 1)
-        assert all(kept <= reach for _, kept in decoder.rooms), "what no window reaches goes"
     if block == 1 and beam_size == 7:
         assert any(kept < before for before, kept in decoder.rooms), "what nobody sees goes"
     steps = []

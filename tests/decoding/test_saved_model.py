@@ -197,7 +197,6 @@ VARIANTS = {
     },
     "cells": {"ssru": True, "widths": (3, 2)},
     "learned": {"layout": "learned", "depth": (1, 2)},
-    "windows": {"window": 2, "depth": (2, 2)},
 }
 
 
@@ -250,14 +249,6 @@ def test_refuses_what_it_cannot_hold(demo, tokenizer, tmp_path, monkeypatch):
         export_saved_model(spec, Tokenizer.from_vocabulary(words), folder)
     with pytest.raises(ValueError, match="do not belong together"):
         export_saved_model(random_spec(33), tokenizer, folder)
-    first = spec.decoder.blocks[0]
-    cross = dataclasses.replace(first.cross_attention, window=2)
-    blocks = (dataclasses.replace(first, cross_attention=cross), *spec.decoder.blocks[1:])
-    wrong = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, blocks=blocks))
-    with pytest.raises(
-        ValueError, match="No engine has a window in cross-attention; decoder block 1"
-    ):
-        export_saved_model(wrong, tokenizer, folder)
     with pytest.raises(NonFiniteModel, match="'embedding.embeddings' is infinite or NaN"):
         export_saved_model(spec.map_weights(lambda weight: weight * np.nan), tokenizer, folder)
     with monkeypatch.context() as patch:

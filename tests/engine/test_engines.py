@@ -91,7 +91,7 @@ def decoded(selector, tokens, parents, length, room=4):
             used, dropped = number, dropped + used - number
         bias[:, slots, used + slots] = 0.0
         histories = np.concatenate([histories, fed[:, :, None]], axis=2)
-        scores, ids = search.step(fed, index, used, bias[None], V + 1)
+        scores, ids = search.step(fed, index, used, bias, V + 1)
         used += K
         assert scores.shape == ids.shape == (B, K, V)
     assert len(tokens) <= room or is_fixed or dropped

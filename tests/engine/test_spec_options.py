@@ -136,7 +136,7 @@ def test_engines_without_a_backend_find_what_the_papers_say(options, beam_size, 
 @pytest.mark.backends("torch")
 @pytest.mark.parametrize("most", [1, 200])
 def test_numpys_attention_of_long_sources_is_computed_in_parts(monkeypatch, most):
-    """Row by row, or a few; a window hides other places from each."""
+    """Row by row, or a few; each beam sees other places of the history."""
     at_once, attend = [], Operations.attend
 
     def watched(self, query, key, *rest):
@@ -145,8 +145,8 @@ def test_numpys_attention_of_long_sources_is_computed_in_parts(monkeypatch, most
 
     monkeypatch.setattr(Operations, "attend", watched)
     monkeypatch.setattr(numpy_engine, "LARGEST_SCORES", most)
-    windows = WINDOWS[4]
-    assert_equal(searched(windowed(windows), "numpy", 4), expected_within(windows, 4))
+    options = next(each for each in SETS if "ssru" not in each)
+    assert_equal(searched(random_spec(options), "numpy", 4), expected(frozenset(options), 4))
     assert all(rows == 1 or scores <= most for rows, scores in at_once)
 
 
@@ -180,70 +180,6 @@ def onnx_engine(spec, folder):
     return OnnxSelector(OnnxModel(folder), None, "auto").engine()
 
 
-# Of each block of the encoder and the decoder; the last is longer than every text, others differ.
-WINDOWS = [(1,) * 4, (2,) * 4, (7,) * 4, (40,) * 4, (2, 3, 5, 1), (None, 2, 17, None)]
-IN_BEAMS = [*((windows, 4) for windows in WINDOWS), (WINDOWS[4], 1)]
-if BACKEND != "torch":
-    IN_BEAMS = [*zip(WINDOWS[3:], [1, 4, 4], strict=True)]
-
-
-@functools.cache
-def windowed(windows):
-    spec, own = random_spec(), iter(windows)
-    stacks = {}
-    for kind, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
-        blocks = [
-            dataclasses.replace(
-                block,
-                self_attention=dataclasses.replace(block.self_attention, window=next(own)),
-            )
-            for block in stack.blocks
-        ]
-        stacks[kind] = dataclasses.replace(stack, blocks=tuple(blocks))
-    return dataclasses.replace(spec, **stacks)
-
-
-@functools.cache
-def expected_within(windows, beam_size):
-    return best_of(windowed(windows), beam_size)
-
-
-@pytest.mark.parametrize(("windows", "beam_size"), IN_BEAMS, ids=str)
-@pytest.mark.parametrize("engine", [BACKEND, *["numba", "numpy"] * NUMBA])
-def test_windows_are_those_of_each_block(engine, windows, beam_size):
-    pytest.importorskip(engine)
-    wanted = expected_within(windows, beam_size)
-    assert_equal(searched(windowed(windows), engine, beam_size), wanted)
-    assert (wanted == expected(frozenset(), beam_size)) == (min(map(str, windows)) == "40")
-
-
-@pytest.mark.backends("torch")
-@pytest.mark.parametrize("windows", [WINDOWS[0], *WINDOWS[-2:]], ids=str)
-def test_onnxruntime_has_the_windows_of_each_block(windows, tmp_path):
-    found = hypotheses(onnx_engine(windowed(windows), tmp_path), 4)
-    assert_equal(found, expected_within(windows, 4))
-
-
-@pytest.mark.backends("torch")
-def test_windows_that_are_refused():
-    """By a format that has none, and where they mean nothing: between two sequences."""
-    for name in ("ctranslate2", *ENGINES):
-        pytest.importorskip(name)
-        found = refusal(name, windowed((2,) * 4), "float32")
-        assert (found is None) == (name != "ctranslate2")
-    assert "no attention windows. A model with attention_window=2" in refusal(
-        "ctranslate2", windowed((2,) * 4), "float32"
-    )
-    assert "have one attention window" in refusal("ctranslate2", windowed(WINDOWS[-1]), "float32")
-    spec = random_spec()
-    last = spec.decoder.blocks[1]
-    cross = dataclasses.replace(last.cross_attention, window=2)
-    blocks = (spec.decoder.blocks[0], dataclasses.replace(last, cross_attention=cross))
-    wrong = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, blocks=blocks))
-    for name in ENGINES:
-        assert "window in cross-attention; decoder block 2" in refusal(name, wrong, "float32")
-
-
 @pytest.mark.backends("torch")
 def test_ctranslate2_has_no_ssru():
     pytest.importorskip("ctranslate2")
@@ -264,7 +200,7 @@ def test_a_beam_that_is_wider_than_what_may_be_produced(engine):
 
 @pytest.mark.parametrize("options", [RICH, {**RICH, "decoder_cell": "attention"}])
 def test_a_models_engines_find_what_its_plain_search_finds(options):
-    model = model_of(**{**options, "attention_window": None})
+    model = model_of(**options)
     settings = {"beam_size": 3, "max_extra_length": 2, "show_progress": False}
     found = {
         engine: Translator(model, Numbers(model), engine=engine, **settings).translate(

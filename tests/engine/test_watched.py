@@ -16,7 +16,7 @@ OPTIONS = [
     {"num_layers": (1, 3), "decoder_cell": "ssru"},
     {"branch_feed_forward": "split", "intermediate_dim": 21},
     {"branch_feed_forward": "shared", "branched_decoder": "self"},
-    {"activation": "gelu", "attention_window": 2, "suppressed_token_ids": (3,)},
+    {"activation": "gelu", "suppressed_token_ids": (3,)},
     {"position_layout": "learned", "max_length": 9, "tie_weights": False, "use_logits_bias": True},
     {"target_vocabulary_size": 17, "activation": "silu"},
 ]

@@ -2,18 +2,15 @@
 
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_attention.evaluation import cost
 from keras_attention.evaluation.cost import (
     ModelSizes,
     matmul_peak,
-    self_attention_pairs,
     training_flops,
     transformer_flops,
 )
 from keras_attention.models import PRESETS, Transformer
-from keras_attention.ops.windowed_attention import windowed_attention
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -58,7 +55,7 @@ def flops_of_kernels(model, source, target):
 COUNTED = [
     {},
     {"num_layers": (3, 1)},
-    {"num_layers": [1, 2], "decoder_cell": "ssru", "attention_window": 3},
+    {"num_layers": [1, 2], "decoder_cell": "ssru"},
     {"target_vocabulary_size": 97, "use_logits_bias": True, "final_normalization": True},
     {"target_vocabulary_size": 97, "tie_weights": False, "decoder_cell": "ssru"},
 ]
@@ -74,7 +71,7 @@ COUNTED = [
         {"position_layout": "learned", "max_length": 17},
         {"key_dim": None, "value_dim": None},
         {"branch_feed_forward": "shared", "branched_decoder": "self"},
-        {"branch_feed_forward": "split", "attention_window": 3},
+        {"branch_feed_forward": "split"},
         {"branch_feed_forward": "split", "decoder_cell": "ssru", "num_layers": (1, 3)},
     ],
     ids=str,
@@ -96,29 +93,6 @@ def test_flops_of_many_rows_and_without_overflow():
     assert rows.tolist() == [transformer_flops(SIZES, 3, T), transformer_flops(SIZES, S, 5)]
     small = transformer_flops(SIZES, np.array([200], "uint16"), np.array([201], "int32"))
     assert small.tolist() == [transformer_flops(SIZES, 200, 201)]
-
-
-@pytest.mark.parametrize("window", [None, 5, 70])
-@pytest.mark.parametrize("causal", [False, True])
-def test_pairs_of_self_attention_are_those_that_are_computed(window, causal):
-    """Counted where scores are computed: queries times the keys that they meet."""
-    found = []
-
-    def attend(query, key, value, mask):
-        assert mask.shape[-2:] == (query.shape[1], key.shape[1])
-        found.append(query.shape[0] * query.shape[1] * key.shape[1])
-        return ops.zeros((*query.shape[:-1], value.shape[-1]))
-
-    lengths = [1, 64, 192, 193, 210, 211, 300]
-    for length in lengths:
-        x = ops.zeros((1, length, 2, 3))
-        if window is not None and length > 3 * max(window, 64):
-            windowed_attention(x, x, x, attend, window, causal=causal)
-        else:
-            found.append(length * length)
-    assert [self_attention_pairs(length, window, causal) for length in lengths] == found
-    of_rows = self_attention_pairs(np.array(lengths), window, causal)
-    assert of_rows.tolist() == found
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,6 @@ REFUSED = {
     "position_layout='halves'": {"position_layout": "halves"},
     "position_layout='learned'": {"position_layout": "learned", "max_length": 30},
     "an SSRU": {"decoder_cell": "ssru"},
-    "attention windows": {"attention_window": 3},
     "'elu'": {"activation": "elu"},
     "K=6": {"key_dim": 6},
     "0.001": {"layer_norm_epsilon": 1e-3},

@@ -73,7 +73,7 @@ def test_logits_of_every_option(options, tmp_path):
 @once
 @pytest.mark.parametrize("number", range(len(PAIRWISE)))
 def test_logits_of_models(number, tmp_path):
-    """With windows, branches, learned positions and missing biases, too."""
+    """With branches, learned positions and missing biases, too."""
     options = PAIRWISE[number]
     if options["position_layout"] == "learned":
         options = {**options, "max_length": 9}
@@ -274,13 +274,6 @@ def test_refuses_what_cannot_be(tmp_path, monkeypatch):
         translator.export(folder, "onnx", quantization="int8")
     with pytest.raises(ValueError, match="do not belong together"):
         export_onnx(model, Tokenizer.train(TARGETS, 285), folder)
-    spec = model.spec()
-    first = spec.decoder.blocks[0]
-    cross = dataclasses.replace(first.cross_attention, window=2)
-    blocks = (dataclasses.replace(first, cross_attention=cross), *spec.decoder.blocks[1:])
-    wrong = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, blocks=blocks))
-    with pytest.raises(SpecError, match="no window in cross-attention. Decoder block 1.*window=2"):
-        export_onnx(wrong, tokenizer, folder)
     with monkeypatch.context() as without, pytest.raises(ImportError, match="pip install 'onnx>"):
         without.setitem(sys.modules, "onnx", None)
         export_onnx(model, tokenizer, folder)

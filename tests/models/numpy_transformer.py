@@ -51,9 +51,6 @@ def heads(queries, memory, part, allowed):
     """
     q, k, v = dense(queries, part.query), dense(memory, part.key), dense(memory, part.value)
     scores = np.einsum("btnk,bsnk->bnts", q, k) / math.sqrt(q.shape[-1])
-    if part.window is not None:
-        distance = np.arange(q.shape[1])[:, None] - np.arange(k.shape[1])
-        allowed = allowed & (np.abs(distance) < part.window)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True)) * allowed[:, None]
     weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-300)
     return np.einsum("bnts,bsnu->btnu", weights, v), weights

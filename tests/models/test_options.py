@@ -49,7 +49,6 @@ FACTORS = {
     "decoder_cell": ["attention", "ssru"],
     "tie_weights": [True, False],
     "branch_feed_forward": [None, "shared"],
-    "attention_window": [None, 2],
     "position_layout": ["interleaved", "halves", "learned"],
     "use_attention_bias": [False, True],
     "activation": ["relu", "silu"],

@@ -107,3 +107,19 @@ def test_a_file_of_another_version_or_with_unknown_parts_is_refused(tmp_path):
     write_signed_json(file, unknown)
     with pytest.raises(DamagedFile, match="Popen"):
         load_spec(tmp_path / "spec")
+
+
+@pytest.mark.parametrize(("window", "readable"), [("null", True), ("3", False)])
+def test_an_option_that_parts_no_longer_have_is_read_as_none_only(window, readable, tmp_path):
+    save_spec(model_with().spec(), tmp_path / "spec")
+    file = tmp_path / "spec" / "spec.json"
+    of_attention = '"part": "AttentionSpec", '
+    text = json.dumps(read_signed_json(file))
+    assert of_attention in text
+    written = json.loads(text.replace(of_attention, f'{of_attention}"window": {window}, '))
+    write_signed_json(file, written)
+    if readable:
+        assert load_spec(tmp_path / "spec").options() == model_with().spec().options()
+    else:
+        with pytest.raises(DamagedFile, match="window"):
+            load_spec(tmp_path / "spec")

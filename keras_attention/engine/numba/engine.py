@@ -27,9 +27,7 @@ from keras_attention.engine.numba.layers import (
     ACTIVATIONS,
     BRANCHED,
     CELL,
-    NO_WINDOW,
     PRE_NORM,
-    WINDOW,
     Model,
     Stack,
     Workspace,
@@ -359,7 +357,7 @@ def _stack(weights: StackWeights, spec: StackSpec, heads: int) -> Stack:
     matrices = np.zeros((count, len(MATRICES), len(tiles.MATRIX)), "int64")
     norms = np.zeros((count, len(NORMS), 2, depth), "float32")
     epsilons = np.zeros((count, len(NORMS)), "float32")
-    options = np.full((count, 5), -1, "int64")
+    options = np.full((count, 4), -1, "int64")
     branches = np.zeros((count, heads, len(tiles.MATRIX)), "int64")
     alphas = np.ones((count, heads), "float32")
     for index, (part, block) in enumerate(zip(weights.blocks, spec.blocks, strict=True)):
@@ -381,7 +379,6 @@ def _stack(weights: StackWeights, spec: StackSpec, heads: int) -> Stack:
         activation = ACTIVATIONS.index(block.networks[0].activation)
         options[index, PRE_NORM], options[index, ACTIVATION] = block.normalize_first, activation
         options[index, CELL] = isinstance(block.self_attention, SSRUSpec)
-        options[index, WINDOW] = getattr(block.self_attention, "window", None) or NO_WINDOW
     last = np.zeros((0, 2, depth), "float32") if weights.norm is None else weights.norm[None]
     epsilon = 0.0 if spec.norm is None else spec.norm.epsilon
     return Stack(matrices, norms, epsilons, options, branches, alphas, last, epsilon)

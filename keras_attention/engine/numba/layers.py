@@ -26,9 +26,8 @@ CHUNK = 256
 SELF, SELF_OUTPUT, INNER, OUTER, CROSS, CROSS_OUTPUT, MEMORY = range(7)
 SELF_NORM, FEED_FORWARD_NORM, CROSS_NORM = range(3)
 # Options of a block: is it pre-norm, its activation, the matrix that has branches before it, or -1, and
-# whether it has a cell in place of self-attention; and the window of its self-attention.
-PRE_NORM, ACTIVATION, BRANCHED, CELL, WINDOW = range(5)
-NO_WINDOW = 1 << 40
+# whether it has a cell in place of self-attention.
+PRE_NORM, ACTIVATION, BRANCHED, CELL = range(4)
 ACTIVATIONS = ("relu", "linear", "gelu", "silu", "tanh", "sigmoid")
 RELU, LINEAR, GELU, SILU, TANH, SIGMOID = range(len(ACTIVATIONS))
 NEG_INF, ZERO, ONE = np.float32(-np.inf), np.float32(0.0), np.float32(1.0)

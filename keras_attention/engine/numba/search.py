@@ -27,11 +27,9 @@ from keras_attention.engine.numba.layers import (
     CROSS_OUTPUT,
     MEMORY,
     NEG_INF,
-    NO_WINDOW,
     SELF,
     SELF_NORM,
     SELF_OUTPUT,
-    WINDOW,
     attend_row,
     attention_inputs,
     attention_output,
@@ -149,10 +147,7 @@ def encode(model, workspace, group, source, state):
         for task in range(group.rank, (len(bounds) - 1) * heads, group.size):
             sentence, head = task // heads, task % heads
             queries = bounds[sentence], bounds[sentence + 1]
-            window = stack.options[block, WINDOW]
-            attend_to_source(
-                model, workspace, group, source, memory, sentence, head, queries, window
-            )
+            attend_to_source(model, workspace, group, source, memory, sentence, head, queries)
         attention_output(model, stack, workspace, group, block, SELF_OUTPUT, SELF_NORM, rows)
         feed_forward(model, stack, workspace, group, block, rows)
     last_norm_pack(model, stack, workspace, group, rows)
@@ -194,9 +189,7 @@ def step(model, workspace, group, source, rules, state, found, active, index):
         for task in range(group.rank, active * heads, group.size):
             place, head = task // heads, task % heads
             sentence, queries = state.sentences[place], (place * beams, (place + 1) * beams)
-            attend_to_source(
-                model, workspace, group, source, memory, sentence, head, queries, NO_WINDOW
-            )
+            attend_to_source(model, workspace, group, source, memory, sentence, head, queries)
         attention_output(model, stack, workspace, group, block, CROSS_OUTPUT, CROSS_NORM, rows)
         feed_forward(model, stack, workspace, group, block, rows)
     last_norm_pack(model, stack, workspace, group, rows)
@@ -230,7 +223,7 @@ def run_cells(workspace, state, first, last, block, index):
 def attend_to_history(model, workspace, group, rules, state, active, block, index):
     """Store every beam's new keys and values, and attend to its history; threads share the heads."""
     heads, key_dim, value_dim = model.heads
-    window, beams = model.decoder.options[block, WINDOW], state.tokens.shape[1]
+    beams = state.tokens.shape[1]
     new = index * beams
     for task in range(group.rank, active * heads, group.size):
         place, head = task // heads, task % heads
@@ -251,29 +244,23 @@ def attend_to_history(model, workspace, group, rules, state, active, block, inde
         head_keys = (address(keys, 0, head * key_dim), keys.strides[0])
         head_values = (address(values, 0, head * value_dim), values.strides[0])
         for beam in range(beams):
-            end = index + 1
-            first = max(0, end - window)
-            slots = state.history[index % 2, sentence, beam, first:].ctypes.data
-            row, count = place * beams + beam, end - first
+            slots = state.history[index % 2, sentence, beam].ctypes.data
+            row, count = place * beams + beam, index + 1
             attend_row(model, workspace, group, head_keys, head_values, slots, count, row, head)
 
 
 @njit
-def attend_to_source(model, workspace, group, source, memory, sentence, head, queries, window):
-    """Attend with one head of a range of rows to the tokens of a sentence in `memory` (T, ..).
-
-    With a window, the rows are those of the tokens themselves.
-    """
+def attend_to_source(model, workspace, group, source, memory, sentence, head, queries):
+    """Attend with one head of a range of rows to the tokens of a sentence in `memory` (T, ..)."""
     heads, key_dim, value_dim = model.heads
     begin, end = source.bounds[sentence], source.bounds[sentence + 1]
     slots = source.slots.ctypes.data
+    keys = (address(memory, begin, head * key_dim), memory.strides[0])
+    values = (address(memory, begin, heads * key_dim + head * value_dim), memory.strides[0])
     for row in range(queries[0], queries[1]):
         if is_stopped(group):
             break
-        first, last = max(begin, row + 1 - window), min(end, row + window)
-        keys = (address(memory, first, head * key_dim), memory.strides[0])
-        values = (address(memory, first, heads * key_dim + head * value_dim), memory.strides[0])
-        attend_row(model, workspace, group, keys, values, slots, last - first, row, head)
+        attend_row(model, workspace, group, keys, values, slots, end - begin, row, head)
 
 
 @njit

@@ -1,6 +1,6 @@
 """Restricted attention in blocks: time and memory grow with T x window instead of T x T."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from keras import ops
@@ -20,26 +20,6 @@ def saves_by_blocks(length: Any, window: int) -> Any:
     The length may be an int, an array or a tensor.
     """
     return length > 3 * window_block(window)
-
-
-def may_save_by_blocks(projected: Sequence[Any], window: int, attention_mask: Any = None) -> Any:
-    """Whether a window is so much shorter than the sequence that blocks save work.
-
-    A scalar tensor if the lengths are known only when the graph runs. An `attention_mask` that differs
-    between queries is T x T in memory anyway, so it is not cut into blocks.
-    """
-    query, _, value = projected
-    if len(query.shape) != 4:
-        return False
-    if attention_mask is not None and (
-        len(attention_mask.shape) != 3 or attention_mask.shape[1] != 1
-    ):
-        return False
-    length, attended = ops.shape(query)[1], ops.shape(value)[1]
-    is_long = saves_by_blocks(length, window)
-    if isinstance(length, int) and isinstance(attended, int):
-        return is_long and length == attended
-    return ops.logical_and(is_long, ops.equal(length, attended))
 
 
 def windowed_attention(

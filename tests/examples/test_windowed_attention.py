@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
+import windowed_attention as room
 from keras import ops
 
-from keras_attention import MultiHeadAttention
-from keras_attention.layers import multi_head_attention
-from keras_attention.ops import windowed_attention as room
 from keras_attention.ops.operations import dot_product_attention
 from tests.gradients import gradients
 from tests.helpers import numpy
@@ -53,32 +51,3 @@ def test_equals_attention_under_a_mask(monkeypatch, window, block, seen, causal)
         expected = gradients(lambda *x: ops.sum(plain(*x) * weights), QUERY, KEY, VALUE)
         for a, b in zip(got, expected, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_layer_uses_blocks_where_they_save_and_changes_nothing(monkeypatch, causal):
-    layer = MultiHeadAttention(N, K, sliding_window=2, seed=1)
-    x = QUERY.reshape(B, T, -1)
-    arguments = {
-        "query_mask": SEEN[:, ::-1].copy(),
-        "value_mask": SEEN,
-        "attention_mask": np.arange(T)[None, None, :] != 5,
-        "use_causal_mask": causal,
-    }
-    layer.build(x.shape, x.shape)
-    expected, scores = layer(x, x, return_attention_scores=True, **arguments)
-    assert (numpy(scores)[..., 5] == 0.0).all()
-    calls = []
-
-    def counted(*args, **kwargs):
-        calls.append(args)
-        return room.windowed_attention(*args, **kwargs)
-
-    monkeypatch.setattr(room, "SMALLEST_BLOCK", 4)
-    monkeypatch.setattr(multi_head_attention, "windowed_attention", counted)
-    np.testing.assert_allclose(numpy(layer(x, x, **arguments)), numpy(expected), atol=1e-5)
-    assert len(calls) == 1
-    full = dict(arguments, attention_mask=np.ones((B, T, T), bool))
-    layer(x, x, **full)
-    layer(x[:, :12], x[:, :12])  # Three blocks: nothing to save.
-    assert len(calls) == 1
