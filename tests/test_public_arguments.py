@@ -174,8 +174,7 @@ OWN = {
 
 # Results that callables return, and errors that they raise: no doors.
 NO_DOORS = {
-    *("BeamSearchResult", "CorpusScore", "DamagedCheckpoint", "ModelSizes"),
-    "NonFiniteTraining",
+    *("BeamSearchResult", "CorpusScore", "DamagedCheckpoint", "NonFiniteTraining"),
     *("PairedDifference", "Plan", "SpecError", "Stop", "TrainingStopped"),
     *("Translation", "VerifiedPreset"),
     # Plain declarations of what a model has; `TransformerSpec.check` says what is wrong with them.

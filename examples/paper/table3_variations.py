@@ -268,16 +268,26 @@ def parameter_counts() -> dict[str, dict[str, int]]:
     `"paper"`: V = 37,000, no biases in the attention. `"authors"`: V = 40,960, attention biases and a
     target-space embedding of 32 rows, as in the code of 2017.
     """
-    from keras_attention.evaluation import ModelSizes
-
     counts = {}
     for name, row in TABLE_3.items():
         sizes = PRESETS[row.preset]
-        plain = ModelSizes.of({**sizes, "vocabulary_size": VOCABULARY})
-        theirs = {"vocabulary_size": AUTHORS_VOCABULARY, "use_attention_bias": True}
-        authors = ModelSizes.of({**sizes, **theirs}).parameters + 32 * sizes["hidden_dim"]
-        counts[name] = {"paper": plain.parameters, "authors": authors}
+        authors = parameters(sizes, AUTHORS_VOCABULARY + 32, has_biases=True)
+        counts[name] = {"paper": parameters(sizes, VOCABULARY), "authors": authors}
     return counts
+
+
+def parameters(sizes: Mapping[str, Any], vocabulary_size: int, has_biases: bool = False) -> int:
+    """Count the parameters of a preset, whose two embeddings and softmax share one table."""
+    d, inner, heads = (sizes[name] for name in ("hidden_dim", "intermediate_dim", "num_heads"))
+    keys = sizes.get("key_dim") or d // heads
+    values = sizes.get("value_dim") or keys
+    attention = 2 * d * heads * (keys + values)
+    if has_biases:
+        attention += heads * (2 * keys + values) + d
+    feed_forward = 2 * d * inner + inner + d
+    layer = 3 * attention + 2 * feed_forward + 5 * 2 * d  # of encoder and decoder, with five norms
+    positions = 2 * 256 if sizes.get("position_layout") == "learned" else 0
+    return (vocabulary_size + positions) * d + sizes["num_layers"] * layer
 
 
 def parameter_table(names: Sequence[str]) -> common.Table:

@@ -2,13 +2,7 @@
 
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf, corpus_ter
 from keras_attention.evaluation.comparison import PairedDifference, corpus_scores, paired_bootstrap
-from keras_attention.evaluation.cost import (
-    ModelSizes,
-    flops_utilization,
-    matmul_peak,
-    training_flops,
-    transformer_flops,
-)
+from keras_attention.evaluation.cost import matmul_peak, training_flops, transformer_flops
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
 from keras_attention.evaluation.perplexity import perplexity
@@ -18,7 +12,6 @@ from keras_attention.evaluation.training_cost import training_cost
 
 __all__ = [
     "CorpusScore",
-    "ModelSizes",
     "PairedDifference",
     "Sentences",
     "System",
@@ -27,7 +20,6 @@ __all__ = [
     "corpus_scores",
     "corpus_ter",
     "evaluation_report",
-    "flops_utilization",
     "head_importance",
     "matmul_peak",
     "paired_bootstrap",

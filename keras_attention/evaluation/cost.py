@@ -27,64 +27,25 @@ from keras_attention.utils.checks import (
 
 @dataclasses.dataclass(frozen=True)
 class ModelSizes:
-    """The sizes that decide the cost of a Transformer; `ModelSizes.of` reads them from a model.
+    """The sizes that decide the FLOPs of a Transformer, mostly by the names of its arguments.
 
-    Attributes:
-        vocabulary_size: V, of the source if the target has its own.
-        num_layers: Blocks in each stack, the paper's N; or a pair, for encoder and decoder.
-        hidden_dim: D.
-        intermediate_dim: F.
-        num_heads: h.
-        key_dim: Width of a head's queries and keys, d_k.
-        value_dim: Width of a head's values, d_v.
-        use_attention_bias: Whether attention projections have biases.
-        normalize_first: Whether sub-layers normalise their input.
-        final_normalization: Whether there is a last normalisation after each stack.
-        tie_weights: Whether the softmax uses the embeddings' table.
-        learned_positions: Number of learned positions; 0 with sinusoids.
-        attention_dropout: Dropout rate of the attention weights; above 0, one more copy of them is kept.
-        recompute: Whether training computes blocks again instead of keeping their activations.
-        branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer, else None.
-        branched_decoder: Which attention of its decoder has the branches: `"cross"` or `"self"`.
-        decoder_cell: `"attention"`, or `"ssru"` for a decoder without self-attention.
-        target_vocabulary_size: V of the target, if it has its own.
-        use_logits_bias: Whether there is a bias on the logits.
+    `depths` are the blocks of encoder and decoder, `output_size` the number of tokens that have a logit.
     """
 
-    vocabulary_size: int
-    num_layers: int | tuple[int, int]
+    depths: tuple[int, int]
+    output_size: int
     hidden_dim: int
     intermediate_dim: int
     num_heads: int
     key_dim: int
     value_dim: int
-    use_attention_bias: bool = False
-    normalize_first: bool = False
-    final_normalization: bool = False
-    tie_weights: bool = True
-    learned_positions: int = 0
-    attention_dropout: float = 0.0
-    recompute: bool = False
+    decoder_cell: str = "attention"
     branch_feed_forward: str | None = None
     branched_decoder: str = "cross"
-    decoder_cell: str = "attention"
-    target_vocabulary_size: int | None = None
-    use_logits_bias: bool = False
 
     @classmethod
     def of(cls, model: Any) -> ModelSizes:
-        """Return the sizes of a `Transformer`, or of its arguments in a mapping, such as a preset.
-
-        Args:
-            model: A `Transformer`, a mapping of its arguments (with `vocabulary_size`), or sizes.
-
-        Raises:
-            ValueError: If a size is missing.
-
-        >>> from keras_attention.models import PRESETS
-        >>> ModelSizes.of({**PRESETS["base"], "vocabulary_size": 37000}).key_dim
-        64
-        """
+        """Return the sizes of a `Transformer`, or of its arguments in a mapping."""
         if isinstance(model, cls):
             return model
         if not isinstance(model, Mapping):
@@ -99,49 +60,14 @@ class ModelSizes:
                 "arguments of one: {**PRESETS[name], 'vocabulary_size': ...}."
             )
         key_dim = config.get("key_dim") or config["hidden_dim"] // config["num_heads"]
-        learned = config.get("position_layout") == "learned"
-        is_last = config.get("normalize_first") or config.get("final_normalization")
         derived = {
-            "num_layers": check_depths("num_layers", config["num_layers"]),
+            "depths": depths_of(check_depths("num_layers", config["num_layers"])),
+            "output_size": config.get("target_vocabulary_size") or config["vocabulary_size"],
             "key_dim": key_dim,
             "value_dim": config.get("value_dim") or key_dim,
-            "final_normalization": bool(is_last),
-            "learned_positions": config.get("max_length", 256) if learned else 0,
         }
         names = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: config[name] for name in names & {*config}} | derived)
-
-    @property
-    def depths(self) -> tuple[int, int]:
-        """Numbers of blocks of encoder and decoder."""
-        return depths_of(self.num_layers)
-
-    @property
-    def output_size(self) -> int:
-        """Number of tokens that have a logit."""
-        return self.target_vocabulary_size or self.vocabulary_size
-
-    @property
-    def parameters(self) -> int:
-        """Number of trainable parameters. Source, target and, if tied, softmax may share one table."""
-        d, heads = self.hidden_dim, self.num_heads
-        attention = 2 * d * heads * (self.key_dim + self.value_dim)
-        if self.use_attention_bias:
-            attention += 2 * heads * self.key_dim + heads * self.value_dim + d
-        feed_forward = 2 * d * self.intermediate_dim + self.intermediate_dim + d
-        network = feed_forward + 2 * d  # with its normalisation
-        if self.branch_feed_forward is not None:  # kappa and alpha; a normalisation less
-            network += 2 * heads - 2 * d
-        if self.branch_feed_forward == "split":  # an outer bias for each
-            network += (heads - 1) * d
-        own = 2 * d * d + d if self.decoder_cell == "ssru" else attention
-        layers = (attention + 2 * d + network, own + attention + 2 * 2 * d + network)
-        stacks = sum(depth * layer for depth, layer in zip(self.depths, layers, strict=True))
-        last = 4 * d if self.final_normalization else 0
-        positions = 2 * self.learned_positions * d
-        tables = self.vocabulary_size * d + (self.target_vocabulary_size or 0) * d
-        softmax = (0 if self.tie_weights else d) + (1 if self.use_logits_bias else 0)
-        return tables + softmax * self.output_size + stacks + last + positions
 
 
 def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any:
@@ -157,7 +83,7 @@ def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any
     only real tokens.
 
     Args:
-        model: A `Transformer`, or its arguments; see `ModelSizes.of`.
+        model: A `Transformer`, or a mapping of its arguments, such as a preset with a `vocabulary_size`.
         source_length: S, end token counted: an int, or an integer array with one entry per row.
         target_length: T, likewise.
 
@@ -237,7 +163,7 @@ def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
     that is repeated to save memory does not count.
 
     Args:
-        model: A `Transformer`, or its arguments; see `ModelSizes.of`.
+        model: A `Transformer`, or a mapping of its arguments, such as a preset with a `vocabulary_size`.
         shapes: A (B, S, T) for each batch, padding included, such as `TokenBatches` gives.
 
     Returns:
@@ -300,26 +226,6 @@ def matmul_peak(dtype: str = "float32", seconds: float = 1.0) -> float:
                 return best
         size *= 2
     return best
-
-
-def flops_utilization(flops: float, seconds: float, peak: float) -> float:
-    """MFU: counted FLOPs per second, as a share of the peak (Chowdhery et al. 2022).
-
-    Args:
-        flops: Counted FLOPs of the work, as `training_flops` gives.
-        seconds: How long it took.
-        peak: FLOP/s of all devices together, as `matmul_peak` measures for one.
-
-    Returns:
-        The share, 1 for the peak.
-
-    >>> flops_utilization(3e12, seconds=2.0, peak=6e12)
-    0.25
-    """
-    check_number("flops", flops, least=0)
-    check_number("seconds", seconds, above=0)
-    check_number("peak", peak, above=0)
-    return flops / seconds / peak
 
 
 def _seconds_of_products(matrix: Any, count: int) -> float:

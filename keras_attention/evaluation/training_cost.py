@@ -6,12 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.evaluation.cost import (
-    ModelSizes,
-    flops_utilization,
-    training_flops,
-    transformer_flops,
-)
+from keras_attention.evaluation.cost import ModelSizes, training_flops, transformer_flops
 from keras_attention.utils.checks import check_has, check_integer, check_number, check_optional
 
 
@@ -28,7 +23,7 @@ def training_cost(
     Counted FLOPs are those of an epoch's batches, padding included, times the number of epochs.
 
     Args:
-        model: A `Transformer`, or its arguments; see `ModelSizes.of`.
+        model: A `Transformer`, or a mapping of its arguments, such as a preset with a `vocabulary_size`.
         batches: `TokenBatches` of the training part.
         updates: Number of optimizer updates.
         seconds: Wall-clock seconds of training, and
@@ -63,6 +58,6 @@ def training_cost(
         "padding": 1 - int(lengths.sum()) / positions,
     }
     if seconds is not None and peak is not None:
-        mfu = flops_utilization(cost["flops"], seconds, peak)
-        cost |= {"seconds": seconds, "peak": peak, "mfu": mfu}
+        # MFU: counted FLOPs per second, as a share of the peak (Chowdhery et al. 2022).
+        cost |= {"seconds": seconds, "peak": peak, "mfu": cost["flops"] / seconds / peak}
     return cost

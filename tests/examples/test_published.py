@@ -7,9 +7,8 @@ import pytest
 import table1_layer_complexity
 import weighted_transformer
 from table2_training_cost import BIG_EN_FR_BLEU_IN_TEXT, SUSTAINED_FLOPS, TABLE_2, TRAINING
-from table3_variations import TABLE_3
+from table3_variations import TABLE_3, parameter_counts
 
-from keras_attention.evaluation.cost import ModelSizes
 from keras_attention.models import PRESETS
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -46,19 +45,21 @@ def parameters(row, vocabulary_size, use_attention_bias=False, target_spaces=0):
 def test_a_row_of_table_3_is_its_preset(name):
     variation = TABLE_3[name]
     row, changed = symbols(variation.change)
-    arguments = {**PRESETS[variation.preset], "vocabulary_size": 37_000}
-    sizes = ModelSizes.of(arguments)
-    assert (sizes.num_layers, sizes.hidden_dim, sizes.intermediate_dim) == (
-        row["N"],
-        row["d_model"],
-        row["d_ff"],
-    )
-    assert (sizes.num_heads, sizes.key_dim, sizes.value_dim) == (row["h"], row["d_k"], row["d_v"])
+    arguments = PRESETS[variation.preset]
+    wanted = {
+        "num_layers": "N",
+        "hidden_dim": "d_model",
+        "intermediate_dim": "d_ff",
+        "num_heads": "h",
+    }
+    assert {name: arguments[name] for name in wanted} == {n: row[s] for n, s in wanted.items()}
+    key_dim = arguments.get("key_dim") or row["d_model"] // row["h"]
+    assert (key_dim, arguments.get("value_dim") or key_dim) == (row["d_k"], row["d_v"])
     assert arguments["dropout"] == changed.get("P_drop", 0.1)
     assert variation.label_smoothing == changed.get("epsilon_ls", 0.1)
     assert ("learned" in variation.change) == (arguments.get("position_layout") == "learned")
     learned = 2 * 256 * 512 if name == "e_learned_positions" else 0
-    assert sizes.parameters == parameters(row, 37_000) + learned
+    assert parameter_counts()[name]["paper"] == parameters(row, 37_000) + learned
 
 
 def test_the_sizes_in_table_3_are_those_of_the_authors_code():
