@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 from keras_attention.utils.checks import check_path
 from keras_attention.utils.files import DamagedFile, check_still_there, naming_errors
+from keras_attention.utils.signed_json import parse_json
 
-CHECKSUM = "crc32"  # which earlier versions wrote into each line
 # Fields that depend on the machine's clock: only these may differ after a resume.
 WALL_CLOCK_FIELDS = (
     "time",
@@ -88,15 +88,7 @@ class MetricsLog:
         return [line + b"\n" for line in content.split(b"\n")[:-1]]
 
     def _entry(self, number: int, line: bytes) -> dict[str, Any]:
-        try:
-            entry = json.loads(line)
-            entry.pop(CHECKSUM, None)
-        except (ValueError, TypeError, AttributeError):
-            raise DamagedFile(
-                f"'{self.path}' is damaged: line {number} is not a JSON object. Move the file away, or "
-                "delete that line."
-            ) from None
-        return entry
+        return parse_json(line, self.path, f"Move the file away, or delete line {number}.")
 
     def cut(self, size: int) -> None:
         """Cut the file to this size in bytes, if it is longer; a resumed run continues from there."""

@@ -22,7 +22,7 @@ class ChosenCheckpoints:
 
     Args:
         folder: The run's folder.
-        settings: Settings of the run; those that older runs lack have their defaults.
+        settings: Settings of the run.
     """
 
     def __init__(self, folder: RunFolder, settings: Mapping[str, Any]):

@@ -18,10 +18,7 @@ def own_translations(runs: Mapping[str, RunFolder]) -> tuple[dict[str, list[str]
     for name, run in runs.items():
         for file in (run.report, run.translations, run.references):
             if not file.is_file():
-                raise ValueError(
-                    f"'{name}' has no {file.name}: it is not finished, or an earlier version trained it. "
-                    f"{remedy}"
-                )
+                raise ValueError(f"'{name}' has no {file.name}: it is not finished. {remedy}")
         settings = run.settings()
         translations[name] = list(read_lines(run.translations))
         # The fingerprint tells of the sources, too.

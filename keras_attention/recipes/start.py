@@ -173,7 +173,9 @@ class Start:
         elif self.config.cooldown is not None:
             there = self.folder.settings()
             if any(there.get(name) != getattr(self.config, name) for name in BUDGET):
-                self._check_rest({"updates": done["updates"], **state, **(state["cooldown"] or {})})
+                self._check_rest(
+                    {"updates": done["updates"], **state, **(state.get("cooldown") or {})}
+                )
 
     def _least_budget(self, updates: int, cools: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the budget that ends a run as soon as it can be."""

@@ -59,8 +59,7 @@ def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
         declaration = read_signed_json(folder / DECLARATION, REMEDY)
     except FileNotFoundError:
         raise SpecError(
-            f"'{folder}' holds no {DECLARATION}; older versions did not write one. Load the model itself "
-            "with `Translator.from_run`."
+            f"'{folder}' holds no {DECLARATION}. Load the model itself with `Translator.from_run`."
         ) from None
     if declaration.get("format_version") != FORMAT_VERSION:
         raise SpecError(

@@ -139,7 +139,7 @@ class RunFolder:
     def longest_source(self) -> int | None:
         """Return the tokens of the longest source in training, end token included; None if not known.
 
-        The runs of earlier versions know only the limit of their training.
+        A run that is not finished knows only the limit of its training.
         """
         report: dict[str, Any] = {}
         with contextlib.suppress(DamagedFile):

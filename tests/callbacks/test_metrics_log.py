@@ -51,7 +51,7 @@ def test_a_line_cut_short_is_not_glued_to_the_next(log, cut):
 def test_a_line_that_is_no_object_is_named(log):
     for line in (b"[1]", b"\xff{}", b"{'update': 1}"):
         log.path.write_bytes(b'{"update": 1}\n' + line + b"\n")
-        with pytest.raises(DamagedFile, match=r"metrics.jsonl' is damaged: line 2 is not a JSON"):
+        with pytest.raises(DamagedFile, match=r"metrics.jsonl' is damaged.*delete line 2"):
             log.read()
 
 
@@ -70,14 +70,9 @@ def test_keep_until_removes_later_entries(log):
     assert log.read() == []
 
 
-def test_reads_what_older_versions_wrote(log):
-    log.path.write_text('{"update": 1}\n{"update": 2, "crc32": "0a1b2c3d"}\n')
-    assert log.read() == [{"update": 1}, {"update": 2}]
-
-
 @pytest.mark.parametrize("content", ["my diary, without an end of line", "one\ntwo\nthr"])
 def test_another_file_keeps_its_last_line(tmp_path, content):
     (tmp_path / "diary").write_text(content)
-    with pytest.raises(ValueError, match="diary' is (no log|damaged: line 1)"):
+    with pytest.raises(ValueError, match="diary' is (no log|damaged.*delete line 1)"):
         MetricsLog(tmp_path / "diary").write({"update": 1})
     assert (tmp_path / "diary").read_text() == content

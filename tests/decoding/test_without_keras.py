@@ -114,7 +114,7 @@ def test_what_needs_keras_says_so(run, tmp_path):
     old = tmp_path / "old"
     shutil.copytree(run.path, old)
     shutil.rmtree(old / "spec")
-    with pytest.raises(SpecError, match=r"spec\.json.*older versions"):
+    with pytest.raises(SpecError, match=r"no spec\.json.*from_run"):
         Translator.from_spec(old)
     (old / "model.keras").unlink()
     with pytest.raises(ValueError, match="not finished"):

@@ -30,7 +30,12 @@ from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
 from keras_attention.training.distribution import Devices
 from keras_attention.training.moving_average import load_moving_average
-from keras_attention.utils.files import read_json, write_json
+from keras_attention.utils.files import (
+    read_json,
+    read_signed_json,
+    write_json,
+    write_signed_json,
+)
 from keras_attention.utils.run_folder import RunFolder
 from tests.helpers import contents
 from tests.recipes.small_runs import SMALL, small_corpus, training_alone, write_files
@@ -318,6 +323,19 @@ def test_a_budget_that_cannot_be_is_refused_before_keras_starts(
         error = capsys.readouterr().err
         assert message in error and "--finish" in error and "Nothing was changed" in error
     assert contents(folder) == before
+
+
+def test_a_checkpoint_that_says_nothing_of_a_cooldown_is_read(files, cooled, tmp_path, capsys):
+    """As those from before there was any: it ended as a KeyError."""
+    folder = tmp_path / "run"
+    shutil.copytree(cooled[0], folder)
+    file = folder / "checkpoints" / last_checkpoint(folder) / "manifest.json"
+    manifest = read_signed_json(file)
+    del manifest["callbacks"]["Budget"]["cooldown"]
+    write_signed_json(file, manifest)
+    with pytest.raises(SystemExit):
+        train(files, folder, 7, COOLED)
+    assert f"has trained {STEPS} updates" in capsys.readouterr().err
 
 
 def test_the_updates_of_a_weighted_transformer_may_not_change(files, tmp_path, capsys):
