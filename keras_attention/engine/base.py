@@ -254,13 +254,3 @@ class State(abc.ABC):
     def padded_batch_size(self, number: int) -> int:
         """Return the number of sentences, at least `number`, with which a step is computed."""
         return number
-
-
-def bias_in_a_row(index: int, number: int, slots: int, masked: float) -> np.ndarray:
-    """Return a step's bias (number, slots) for tokens that follow each other.
-
-    The first one is at position `index`; the slots are those of positions 0, 1, 2, .. 0 is where a token
-    sees a slot, `masked` where it does not.
-    """
-    seen = np.arange(slots) <= index + np.arange(number)[:, None]
-    return np.where(seen, 0.0, masked).astype("float32")

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.engine.base import bias_in_a_row
 from keras_attention.engine.numpy import ACTIVATIONS, NumPyEngine, NumPyOperations
 from keras_attention.spec import AttentionSpec, TransformerSpec
 
@@ -89,7 +88,8 @@ class WatchedSpec:
         operations.seen = []
         state = self._engine.start(encoder_token_ids, length, length)
         state.compact(np.zeros((count, 0), "int32"), length)
-        bias = bias_in_a_row(0, length, length, operations.masked)
+        is_seen = np.tri(length, dtype=bool)
+        bias = np.where(is_seen, 0.0, operations.masked).astype("float32")
         bias = np.repeat(bias[None], count, axis=0)
         logits, _ = state.step(decoder_token_ids, 0, 0, bias, None, in_a_row=True)
         scores: dict[str, list[np.ndarray]] = {}
