@@ -11,11 +11,11 @@ from keras_attention.utils.arguments import check, rules
 def checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments in a constructor's `locals()`; raise a ValueError if one is not as annotated.
 
+    >>> from annotated_types import Ge
     >>> class Halves:
     ...     def __init__(self, num_heads: Annotated[int, Ge(1)]):
     ...         super().__init__()
     ...         self.arguments = checked(locals())
-    >>> from annotated_types import Ge
     >>> Halves(8).arguments
     {'num_heads': 8}
     """
@@ -26,6 +26,20 @@ def checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in arguments.items()
         if name not in others
     }
+
+
+def activation_config(activation: Any) -> Any:
+    """Return how Keras saves an activation: its name, or the config of one's own.
+
+    Keras' own are named here: `keras.activations.serialize` imports TensorFlow wherever it is installed.
+
+    >>> activation_config(keras.activations.silu), activation_config(None)
+    ('silu', 'linear')
+    """
+    function = keras.activations.get(activation)
+    name = getattr(function, "__name__", "")
+    is_known = getattr(keras.activations, name, None) is function
+    return name if is_known else keras.activations.serialize(function)
 
 
 def _check_named(name: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from keras_attention.layers.arguments import activation_config
 from keras_attention.spec.parts import ACTIVATIONS, DenseSpec, SpecError
 
 
@@ -58,7 +59,7 @@ def dense_spec(layer: Any, any_activation: bool = False) -> DenseSpec:
 
 def activation_name(layer: Any) -> str:
     """Return Keras' name of a layer's activation; raise a `SpecError` if a spec has no name for it."""
-    name = keras.activations.serialize(layer.activation)
+    name = activation_config(layer.activation)
     if name not in ACTIVATIONS:
         raise SpecError(
             f"{layer.name!r} has the activation {name!r}; a spec knows {', '.join(ACTIVATIONS)}."

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import Named, checked
+from keras_attention.layers.arguments import Named, activation_config, checked
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.masks import check_mask
@@ -112,7 +112,7 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         **kwargs: Any,
     ):
         config = checked(locals())
-        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
+        config["activation"] = activation_config(activation)
         check_integer("pad_token_id", pad_token_id, least=0, most=vocabulary_size - 1)
         check_blocks(config)
         # With autocast, ids of a float dtype would be rounded to bfloat16, and so to other ids.

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import Named, checked
+from keras_attention.layers.arguments import Named, activation_config, checked
 from keras_attention.layers.door import Door
 from keras_attention.layers.encoder_block import TransformerEncoderBlock, first_given
 from keras_attention.models.parts import Parts, check_blocks
@@ -104,7 +104,7 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
         **kwargs: Any,
     ):
         config = checked(locals())
-        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
+        config["activation"] = activation_config(activation)
         check_blocks(config)
         super().__init__(**kwargs)
         self._config: dict[str, Any] = config

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import Named, checked
+from keras_attention.layers.arguments import Named, activation_config, checked
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
@@ -146,7 +146,7 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
         **kwargs: Any,
     ):
         config = checked(locals())
-        config["activation"] = keras.activations.serialize(keras.activations.get(activation))
+        config["activation"] = activation_config(activation)
         check_arguments(config, kwargs)
         # With autocast, ids of a float dtype would be rounded to bfloat16, and so to other ids.
         super().__init__(**{"autocast": False, **kwargs})
