@@ -1,6 +1,7 @@
 """One decoder layer of the paper (section 3.1)."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import keras
@@ -9,6 +10,7 @@ from keras_attention.layers.arguments import Named, checked
 from keras_attention.layers.door import KEYS_AND_VALUES
 from keras_attention.layers.encoder_block import TransformerBlock, first_given, given
 from keras_attention.layers.multi_head_attention import State
+from keras_attention.layers.parts import call_part
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.layers.ssru import SSRU, state_dtype
 from keras_attention.spec.parts import BlockSpec, BranchedDecoder, BranchFeedForward, DecoderCell
@@ -213,9 +215,17 @@ class TransformerDecoderBlock(TransformerBlock):
             start_index=start_index,
             **given(head_mask=self_head_mask),
         )
-        x = self.self_attention_residual(decoder_sequence, results.pop(0), training=training)
+        x = call_part(
+            self,
+            self.self_attention_residual,
+            decoder_sequence,
+            results.pop(0),
+            training=training,
+        )
 
-        update = self.cross_attention(
+        update = call_part(
+            self,
+            self.cross_attention,
             self.cross_attention_residual.normalize_input(x),
             None if memory is not None else encoder_sequence,
             value_mask=first_given(encoder_padding_mask, encoder_sequence_mask),
@@ -228,7 +238,7 @@ class TransformerDecoderBlock(TransformerBlock):
         if return_attention_scores or return_cross_attention_scores:
             update, cross_scores = update
             results.insert(1 if return_attention_scores else 0, cross_scores)
-        x = self.cross_attention_residual(x, update, training=training)
+        x = call_part(self, self.cross_attention_residual, x, update, training=training)
 
         x = self._apply_feed_forward(x, training)
         return (x, *results) if results else x
@@ -252,11 +262,14 @@ class TransformerDecoderBlock(TransformerBlock):
         x = self.self_attention_residual.normalize_input(inputs)
         if self.decoder_cell == "ssru":
             scores = [None] if return_attention_scores else []
+            attend = partial(call_part, self, self.self_attention, x, mask=padding_mask)
             if cache is None:
-                return [self.self_attention(x, mask=padding_mask), *scores]
-            update, state = self.self_attention(x, state=cache["state"], mask=padding_mask)
+                return [attend(), *scores]
+            update, state = attend(state=cache["state"])
             return [update, *scores, {"state": state}]
-        results = self.self_attention(
+        results = call_part(
+            self,
+            self.self_attention,
             x,
             x,
             value_mask=padding_mask,

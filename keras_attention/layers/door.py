@@ -33,6 +33,7 @@ class Door:
     """
 
     call_axes: Mapping[str, str]
+    is_called_directly = True  # by the layer that owns it: see `call_part`
     _width: int | None = None  # D, when it is built
 
     def known_sizes(self) -> dict[str, int | None]:

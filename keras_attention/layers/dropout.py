@@ -12,6 +12,8 @@ from keras_attention.utils.checks import check_number
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout` with the backend's fastest generator that the layer's seed can set."""
 
+    is_called_directly = True
+
     def __init__(self, rate: float, **kwargs: Any):
         super().__init__(check_number("rate", rate, least=0, most=1), **kwargs)
 

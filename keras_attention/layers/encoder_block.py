@@ -10,6 +10,7 @@ from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.door import Door
 from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
+from keras_attention.layers.parts import call_part
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
 from keras_attention.spec.parts import BlockSpec, BranchFeedForward, SpecError
@@ -76,8 +77,9 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
     def _apply_feed_forward(self, x: Any, training: bool | None) -> Any:
         if self.feed_forward is None or self.feed_forward_residual is None:
             return x
-        update = self.feed_forward(self.feed_forward_residual.normalize_input(x), training=training)
-        return self.feed_forward_residual(x, update, training=training)
+        residual = self.feed_forward_residual
+        update = call_part(self, self.feed_forward, residual.normalize_input(x), training=training)
+        return call_part(self, residual, x, update, training=training)
 
     def _residual(self, name: str) -> ResidualConnection:
         return ResidualConnection(
@@ -208,7 +210,9 @@ class TransformerEncoderBlock(TransformerBlock):
         # Keras passes the implicit mask as `inputs_mask` if another mask is given as well.
         padding_mask = first_given(padding_mask, mask, inputs_mask)
         x = self.self_attention_residual.normalize_input(inputs)
-        update = self.self_attention(
+        update = call_part(
+            self,
+            self.self_attention,
             x,
             x,
             value_mask=padding_mask,
@@ -218,7 +222,7 @@ class TransformerEncoderBlock(TransformerBlock):
             **given(head_mask=head_mask),
         )
         update, scores = update if return_attention_scores else (update, None)
-        x = self.self_attention_residual(inputs, update, training=training)
+        x = call_part(self, self.self_attention_residual, inputs, update, training=training)
         x = self._apply_feed_forward(x, training)
         return (x, scores) if return_attention_scores else x
 

@@ -8,6 +8,7 @@ from keras_attention.layers.arguments import Configured, Named, checked
 from keras_attention.layers.declared import activation_name, check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
+from keras_attention.layers.parts import call_part
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.operations import linear
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
@@ -73,7 +74,7 @@ class FeedForward(Configured, Door, keras.layers.Layer):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         x = _apply_dense(self.inner, fold_leading_axes(inputs))
         if self.dropout > 0.0:
-            x = self.dropout_layer(x, training=training)
+            x = call_part(self, self.dropout_layer, x, training=training)
         return unfold_leading_axes(_apply_dense(self.outer, x), inputs)
 
     def spec(self) -> FeedForwardSpec:

@@ -9,6 +9,7 @@ from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
+from keras_attention.layers.parts import call_part
 from keras_attention.ops.operations import dropout_add_norm
 from keras_attention.ops.reference import is_float64, layer_norm
 from keras_attention.spec.parts import NormSpec, SpecError
@@ -18,6 +19,8 @@ from keras_attention.utils.arguments import FromZero, Positive, Rate
 @keras.saving.register_keras_serializable("keras_attention")
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` over the last axis, whose float64 is float64 on every backend."""
+
+    is_called_directly = True
 
     def call(self, inputs: Any) -> Any:
         if not is_float64(inputs):
@@ -89,7 +92,7 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
 
     def normalize_input(self, inputs: Any) -> Any:
         """Return the sub-layer's input: normalised with pre-norm, as it is with post-norm."""
-        return self.normalization(inputs) if self.normalize_first else inputs
+        return call_part(self, self.normalization, inputs) if self.normalize_first else inputs
 
     def call(self, inputs: Any, update: Any, training: bool | None = None) -> Any:
         drops = bool(training) and self.dropout > 0.0
@@ -104,9 +107,9 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
                 self.dropout_layer.seed_generator,
             )
         if drops:
-            update = self.dropout_layer(update, training=True)
+            update = call_part(self, self.dropout_layer, update, training=True)
         outputs = ops.add(inputs, update)
-        return outputs if self.normalize_first else self.normalization(outputs)
+        return outputs if self.normalize_first else call_part(self, self.normalization, outputs)
 
     def spec(self) -> NormSpec:
         """Describe the layer normalisation of this connection."""

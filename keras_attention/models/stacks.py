@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_attention.layers.encoder_block import given
+from keras_attention.layers.parts import call_part
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.parts import check_cache, check_memory, empty_cache
 from keras_attention.models.token_ids import check_sequences, check_token_ids
@@ -27,15 +29,14 @@ class Stack:
     def _add_positions(self, x: Any, kind: str, training: Any, start_index: Any = 0) -> Any:
         """Return the input of the first block of the encoder or the decoder."""
         positions, dropout = (getattr(self, f"{kind}_{part}") for part in ("positions", "dropout"))
-        x = positions(x, start_index=start_index)
-        return dropout(x, training=training) if self.dropout > 0.0 else x
+        x = call_part(self, positions, x, start_index=start_index)
+        return call_part(self, dropout, x, training=training) if self.dropout > 0.0 else x
 
     def _call_block(self, block: Any, *inputs: Any, training: bool | None, **masks: Any) -> Any:
-        # A user's own block may not accept every mask.
-        masks = {name: mask for name, mask in masks.items() if mask is not None}
+        masks = given(**masks)
         if self.recompute and training:
             return recomputed_call(block, *inputs, training=training, **masks)
-        return block(*inputs, training=training, **masks)
+        return call_part(self, block, *inputs, training=training, **masks)
 
 
 class EncoderStack(Stack):
@@ -62,9 +63,10 @@ class EncoderStack(Stack):
             else:
                 if read is not None:
                     read.append(self_attention_of(block, x))
-                x, weights = block(x, **masks, training=training, return_attention_scores=True)
+                given_masks = {"training": training, "return_attention_scores": True, **masks}
+                x, weights = call_part(self, block, x, **given_masks)
                 scores.append(weights)
-        return self.encoder_normalization(x) if self.final_normalization else x
+        return call_part(self, self.encoder_normalization, x) if self.final_normalization else x
 
 
 class DecoderStack(Stack):
@@ -122,7 +124,9 @@ class DecoderStack(Stack):
             self.decoder_blocks, memory["blocks"], cache, strict=True
         ):
             rows = {k: ops.reshape(v, (-1, *v.shape[2:])) for k, v in block_cache.items()}
-            x, rows = block(
+            x, rows = call_part(
+                self,
+                block,
                 x,
                 encoder_padding_mask=memory["padding_mask"],
                 memory=block_memory,
@@ -144,9 +148,8 @@ class DecoderStack(Stack):
 
     def _embed(self, token_ids: Any, training: Any, start_index: Any = 0) -> Any:
         """Return the input of the decoder's first block."""
-        return self._add_positions(
-            self.output_embedding(token_ids), "decoder", training, start_index
-        )
+        embedded = call_part(self, self.output_embedding, token_ids)
+        return self._add_positions(embedded, "decoder", training, start_index)
 
     def _run_decoder(
         self,
@@ -172,8 +175,14 @@ class DecoderStack(Stack):
                 x = self._call_block(block, x, encoded, training=training, **masks)
                 continue
             # Not computed again in the backward pass, even with `recompute`, which is for one output.
-            x, weights[index] = block(
-                x, encoded, training=training, return_cross_attention_scores=True, **masks
+            x, weights[index] = call_part(
+                self,
+                block,
+                x,
+                encoded,
+                training=training,
+                return_cross_attention_scores=True,
+                **given(**masks),
             )
         return x, weights
 
@@ -187,8 +196,8 @@ class DecoderStack(Stack):
 
     def _project(self, x: Any) -> Any:
         if self.final_normalization:
-            x = self.decoder_normalization(x)
-        return self.output_embedding(x, reverse=True)
+            x = call_part(self, self.decoder_normalization, x)
+        return call_part(self, self.output_embedding, x, reverse=True)
 
 
 def self_attention_of(block: Any, inputs: Any) -> tuple[Any, Any]:

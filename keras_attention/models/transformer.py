@@ -11,6 +11,7 @@ from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
+from keras_attention.layers.parts import call_part
 from keras_attention.models.attention_details import AttentionDetails, norms_by_kind
 from keras_attention.models.declared import declared_transformer
 from keras_attention.models.guided_alignment import GuidedModel
@@ -313,7 +314,9 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
             if "decoder" in scores:
                 read["decoder"].append(self_attention_of(block, x))
             read["cross"].append((getattr(block, "cross_attention", None), encoded))
-            x, own, cross = block(
+            x, own, cross = call_part(
+                self,
+                block,
                 x,
                 encoded,
                 encoder_padding_mask=mask,
@@ -326,7 +329,7 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
         return scores, read, x
 
     def _encode(self, source: Any, mask: Any, training: bool | None, **more: Any) -> Any:
-        x = self.token_embedding(source)
+        x = call_part(self, self.token_embedding, source)
         return self._run_encoder(x, training, padding_mask=mask, **more)
 
     def build(self, input_shape: Any = None) -> None:
