@@ -132,6 +132,27 @@ def _torch(model, steps, data):
     return model.get_metrics_result()
 
 
+def torch_train_step(model: keras.Model, data: Any) -> Any:
+    """Keras' step on PyTorch, which asks all layers for their weights once: a tenth of a small model's time."""
+    import torch
+
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    weights = model.trainable_weights
+    if model.optimizer is None or not weights:
+        return keras.Model.train_step(model, data)
+    y_pred = model(x, training=True)
+    loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
+    rows = next(tensor for tensor in keras.tree.flatten(x) if tensor is not None).shape[0]
+    model._loss_tracker.update_state(loss.detach(), sample_weight=rows)
+    values = [weight.value for weight in weights]
+    for value in values:
+        value.grad = None
+    model.optimizer.scale_loss(loss).backward()
+    with torch.no_grad():
+        model.optimizer.apply([value.grad for value in values], weights)
+    return model.compute_metrics(x, y, y_pred, sample_weight)
+
+
 def _token_count(model, y, sample_weight):
     """Return the real tokens of the whole update, in the dtype of the loss."""
     is_float64 = model.compute_dtype == "float64"  # A user's own loss may know no `dtype`.

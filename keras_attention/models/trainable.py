@@ -10,7 +10,11 @@ from typing import Any
 
 import keras
 
-from keras_attention.models.accumulated_step import accumulated_train_step, check_rows
+from keras_attention.models.accumulated_step import (
+    accumulated_train_step,
+    check_rows,
+    torch_train_step,
+)
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.training.processes import (
     add_sums_of_processes,
@@ -209,9 +213,10 @@ class TrainableModel(keras.Model):
         return self._own_train_step(*args)
 
     def _own_train_step(self, *args: Any) -> Any:
-        if self.accumulation_steps == 1:
-            return super().train_step(*args)
-        return accumulated_train_step(self, self.accumulation_steps, *args)
+        if self.accumulation_steps > 1:
+            return accumulated_train_step(self, self.accumulation_steps, *args)
+        own = backend_choice("A training step", torch=torch_train_step, default=None)
+        return super().train_step(*args) if own is None else own(self, *args)
 
     def _train_step_of_all(self, *args: Any) -> Any:
         """Return a step whose gradients and metrics are those of the whole batch, in every process."""

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import torch
 from keras import ops
 from torch.autograd.function import once_differentiable
@@ -42,6 +43,13 @@ def has_amx() -> bool:
     return torch.backends.mkldnn.is_available() and is_supported()
 
 
+def as_tensor(given: Any) -> Any:
+    """`keras.ops.convert_to_tensor`, which asks what is a tensor four times whether it is one."""
+    if isinstance(given, torch.Tensor):
+        return given
+    return given.value if isinstance(given, keras.Variable) else ops.convert_to_tensor(given)
+
+
 def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
     """See `keras_attention.ops.reference.reshape`."""
     is_tensor = isinstance(tensor, torch.Tensor)
@@ -53,7 +61,7 @@ def linear(
 ) -> Any:
     """See `keras_attention.ops.reference.linear`; the product itself adds the bias."""
     output_axes = kernel.shape[input_axes:]
-    given = [ops.convert_to_tensor(x) for x in (inputs, kernel, bias) if x is not None]
+    given = [as_tensor(x) for x in (inputs, kernel, bias) if x is not None]
     if not is_fast(math.prod(output_axes)) or len({tensor.dtype for tensor in given}) > 1:
         return reference.linear(inputs, kernel, bias, relu, input_axes)
     leading, rows = given[0].shape[:-input_axes], math.prod(kernel.shape[:input_axes])
@@ -76,7 +84,7 @@ def joined_linear(
     sizes = [math.prod(kernel.shape[1:]) for kernel in kernels]
     if not is_fast(sum(sizes)) or inputs.dtype != kernels[0].dtype:
         return reference.joined_linear(inputs, kernels, biases)
-    biases = None if biases is None else [ops.convert_to_tensor(bias) for bias in biases]
+    biases = None if biases is None else [as_tensor(bias) for bias in biases]
     width, leading = inputs.shape[-1], inputs.shape[:-1]
     matrix = torch.cat([kernel.reshape(width, -1) for kernel in kernels], -1)
     bias = None if biases is None else torch.cat([part.reshape(-1) for part in biases])
@@ -196,7 +204,7 @@ def lookup(table: Any, token_ids: Any) -> Any:
     """
     if not is_fast(table.shape[-1]):
         return reference.lookup(table, token_ids)
-    table, ids = ops.convert_to_tensor(table), ops.convert_to_tensor(token_ids).long()
+    table, ids = as_tensor(table), as_tensor(token_ids).long()
     ids = torch.where(ids < 0, ids + len(table), ids)
     is_trained = table.is_leaf and table.requires_grad and torch.is_grad_enabled()
     is_sparse = is_trained and table.device.type == "cpu"
@@ -240,7 +248,7 @@ def dropout_add_norm(
     if not is_fast(inputs.shape[-1]):
         return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
     keep = keep_mask(update, rate, seed) if rate > 0.0 else None
-    gamma, beta = (ops.convert_to_tensor(x) for x in (gamma, beta))
+    gamma, beta = as_tensor(gamma), as_tensor(beta)
     if inputs.device.type != "cpu":
         # Only on a CPU does PyTorch normalise half precision with parameters of full precision.
         gamma, beta = gamma.to(inputs.dtype), beta.to(inputs.dtype)
