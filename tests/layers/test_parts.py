@@ -1,4 +1,4 @@
-"""Layers call what they own past Keras' `__call__`: what else that does still happens where it is asked for."""
+"""Layers call what they own past Keras' `__call__`; what else that does happens where it is asked for."""
 
 import keras
 import numpy as np
