@@ -348,6 +348,7 @@ PRIVATE_NAMES_OF_KERAS = {
         "_value_dense",
         "_value_dim",
     },
+    "layers/parts.py": {"_remat_mode"},
     "layers/recompute.py": {"_flatten_layers"},
     "training/optimizer.py": {
         "_get_variable_index",
