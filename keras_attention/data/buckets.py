@@ -62,8 +62,10 @@ def choose_buckets(
     while True:
         shapes = _shapes(cells, members, batch_tokens, num_replicas)
         positions = sum(_batch_rows(shape, num_replicas) * shape.positions for shape, _ in shapes)
-        # A rest that no bucket takes has a shape of its own.
-        number = len(shapes) + sum(shape.next is None and shape.rest > 0 for shape, _ in shapes)
+        # A rest that no bucket takes has a shape of its own, unless padding makes it a full batch.
+        number = len(shapes) + sum(
+            _batch_rows(shape, num_replicas) % shape.rows > 0 for shape, _ in shapes
+        )
         if number <= max_shapes and (best_positions is None or positions < best_positions):
             best, best_positions = shapes, positions
         if len(members) == max_shapes or splits[0][0] == 0:

@@ -207,6 +207,21 @@ class TestChoice:
         sorting = choose_buckets(lengths, 700, num_replicas=2, max_shapes=13)
         assert table[0] == sorting[0] and np.array_equal(table[1], sorting[1])
 
+    def test_a_rest_padded_to_a_full_batch_costs_no_shape(self, tmp_path):
+        # All rows are multiples of 8, so the number of pairs modulo 8 is that of the last batch.
+        batches = [
+            TokenBatches(
+                make_store(tmp_path / str(pairs), CAPTIONS[:pairs]),
+                batch_tokens=8 * max(map(max, CAPTIONS)) + 7,
+                num_replicas=8,
+                max_shapes=6,
+            )
+            for pairs in (1600, 1602)
+        ]
+        shapes, one_more = (set(each.statistics()["shapes"]) for each in batches)
+        assert len(shapes) == len(one_more) == 6
+        assert len(batches[1]) - len(batches[0]) in (0, 1)
+
     def test_more_shapes_never_pad_more(self, store):
         padding = [
             TokenBatches(store, 1024, max_shapes=shapes).statistics()["padding"]
