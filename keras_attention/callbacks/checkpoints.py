@@ -342,7 +342,7 @@ def fit_resumably(
         epochs: Total number of epochs. Defaults to no limit.
 
     Raises:
-        ValueError: If the training cannot be resumed, because of its optimizer or of a callback.
+        ValueError: If the training cannot be resumed, because of its optimizer, a callback or other batches.
         FloatingPointError: If training was stopped because a gradient or a weight was not finite.
     """
     check_has("model", model, "a compiled Keras model", "fit")
@@ -353,6 +353,13 @@ def fit_resumably(
         raise ValueError("`checkpoints` must be among `callbacks`.")
     check_resumable(model, [c for c in callbacks if c not in checkpoints.stateful.values()])
     epoch, start = checkpoints.epoch, checkpoints.batch
+    if checkpoints.updates != epoch * len(batches) + start:
+        raise ValueError(
+            f"'{checkpoints.folder}' ends after {checkpoints.updates:,} updates, at batch {start:,} of "
+            f"epoch {epoch + 1:,}, but an epoch has {len(batches):,} batches now: other arguments, or an "
+            "earlier version of this package, made other batches. Continue with those, or begin anew in "
+            "another folder."
+        )
     batches.set_epoch(epoch)
     _make_metrics(model, batches, checkpoints)
     shown = _OneTraining(callbacks, batches, epochs, model)

@@ -309,6 +309,9 @@ def test_training_from_an_average_is_refused_unless_allowed(tmp_path):
 class NoBatches:
     """Batches that nobody may ask for."""
 
+    def __len__(self):
+        return 5
+
     def set_epoch(self, epoch):
         raise NotImplementedError
 
@@ -388,6 +391,14 @@ def test_a_callback_that_would_forget_is_refused_by_name(tmp_path, name):
         fit_resumably(model(), NoBatches(), checkpoints, callbacks)
     with pytest.raises(NotImplementedError):  # With the one that is saved, training begins.
         fit_resumably(model(), NoBatches(), checkpoints, [saved, checkpoints])
+
+
+@pytest.mark.backends("torch")
+def test_a_place_within_other_batches_is_refused(tmp_path):
+    made, checkpoints = model(), Checkpoints(tmp_path / "run")
+    fit(made, 2, [checkpoints])
+    with pytest.raises(ValueError, match="6 updates, at batch 0 of epoch 3, but.* has 5 batches"):
+        fit_resumably(made, NoBatches(), checkpoints, [checkpoints])
 
 
 def manifest(folder, updates, seconds, batch=0, kind="epoch"):
