@@ -63,7 +63,7 @@ _PUBLIC_NAMES = {
         "evaluation_report",
         "head_importance",
         "matmul_peak",
-        "paired_bootstrap",
+        "paired_tests",
         "perplexity",
         "tokenized_bleu",
         "training_cost",

@@ -197,7 +197,7 @@ def against_base(
     The interval of the ratio is Student's t interval of the paired differences of logarithms. With one seed
     there is no interval, and nothing is resolved.
     """
-    from keras_attention import paired_bootstrap
+    from keras_attention import paired_tests
 
     own, base = runs[name], runs["base"]
     row: dict[str, Any] = {
@@ -211,7 +211,7 @@ def against_base(
     )
     paper = math.log(TABLE_3[name].perplexity / TABLE_3["base"].perplexity)
     first = next(iter(own))
-    bleu = paired_bootstrap(
+    bleu = paired_tests(
         {"base": base[first]["translations"], name: own[first]["translations"]},
         list(corpus.references("validation" if corpus.test is None else "test")),
         baseline="base",

@@ -27,7 +27,8 @@ For one run, it translates with the first and the last of the checkpoints that t
 their average. It prints the report and writes nothing into the run's folder. A model of another program has
 no checkpoints: it is scored as it is.
 
-For several models, it prints their scores and whether each differs from the first by more than chance.
+For several models, it prints their scores and whether each differs from the first by more than chance, by
+sacreBLEU's paired tests (their seed is SACREBLEU_SEED).
 Runs need no files: then it compares the translations that they have kept of their test set, which must be
 the same.
 """
@@ -88,7 +89,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--ter",
         "score TER, too: word edits and moves for 100 words; slow where translations are bad",
     )
-    add("--samples N", "resamples of the paired bootstrap (1000)", int, default=1000)
+    add("--samples N", "samples of the paired tests (1000)", int, default=1000)
     return parser
 
 

@@ -1,7 +1,7 @@
 """How good a model is, and what it cost: BLEU, chrF, perplexity, FLOPs, and one report of it all."""
 
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf, corpus_ter
-from keras_attention.evaluation.comparison import PairedDifference, corpus_scores, paired_bootstrap
+from keras_attention.evaluation.comparison import PairedDifference, corpus_scores, paired_tests
 from keras_attention.evaluation.cost import matmul_peak, training_flops, transformer_flops
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
@@ -22,7 +22,7 @@ __all__ = [
     "evaluation_report",
     "head_importance",
     "matmul_peak",
-    "paired_bootstrap",
+    "paired_tests",
     "perplexity",
     "report_text",
     "tokenized_bleu",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from keras_attention.evaluation.bleu import (
     CorpusScore,
@@ -16,19 +13,13 @@ from keras_attention.evaluation.bleu import (
     corpus_bleu,
     corpus_chrf,
 )
-from keras_attention.evaluation.moses_bleu import (
-    METRIC_NAME,
-    moses_knows,
-    moses_tokenizer,
-    multi_bleu_metric,
-    tokenized_bleu,
-)
+from keras_attention.evaluation.moses_bleu import moses_knows, tokenized_bleu
 from keras_attention.utils.checks import check_integer, check_optional, check_text
 
 
 @dataclasses.dataclass(frozen=True)
 class PairedDifference:
-    """The difference between a system and the baseline, by paired bootstrap resampling (Koehn 2004).
+    """The difference between a system and the baseline, by sacreBLEU's paired tests.
 
     Attributes:
         metric: What was compared, such as "BLEU".
@@ -39,10 +30,10 @@ class PairedDifference:
         difference: `score` minus `baseline_score`.
         interval: Half the width of the 95 % confidence interval of the system's score.
         baseline_interval: The same for the baseline's score.
-        p_value: Probability of a difference at least this large if the systems are equally good; 1 for a
-            difference of 0, and for a single sentence, whose resamples are all the same.
-        samples: Number of resamples.
-        seed: Seed of the resampling.
+        p_value: Probability of a difference at least this large if the systems are equally good, by paired
+            bootstrap resampling (Koehn 2004); 1 for a difference of 0, and for a single sentence.
+        randomization_p_value: The same by paired approximate randomization (Riezler and Maxwell 2005).
+        signature: sacreBLEU's signature of the bootstrap, with the number of samples and the seed.
     """
 
     metric: str
@@ -54,8 +45,8 @@ class PairedDifference:
     interval: float
     baseline_interval: float
     p_value: float
-    samples: int
-    seed: int
+    randomization_p_value: float
+    signature: str
 
 
 def corpus_scores(
@@ -85,31 +76,28 @@ def corpus_scores(
     return {**scores, "chrf": corpus_chrf(hypotheses, references)}
 
 
-def paired_bootstrap(
+def paired_tests(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[str],
     *,
     baseline: str | None = None,
     language: str | None = None,
     samples: int = 1000,
-    seed: int = 12345,
 ) -> list[PairedDifference]:
-    """Compare each system with the baseline, by sacreBLEU's paired bootstrap resampling.
+    """Compare each system with the baseline, by both paired tests of sacreBLEU.
 
-    Sentences are drawn with replacement, the same sentences for both systems. The same seed gives
-    the same numbers.
+    The bootstrap draws sentences with replacement, the same for both systems; the randomization swaps the
+    translations of sentences. The seed is sacreBLEU's: `SACREBLEU_SEED` in the environment, or else 12345.
 
     Args:
         systems: Translations by name, all of the same text, at least two.
         references: The reference of each sentence.
         baseline: Name of the system that the others are compared with; by default the first.
-        language: Language code of the text, which chooses the tokenizers. Defaults to None, an unknown one.
-        samples: Number of resamples.
-        seed: Seed of the resampling.
+        language: Language code of the text, which chooses the tokenizer. Defaults to None, an unknown one.
+        samples: Number of resamples, and of trials of the randomization.
 
     Returns:
-        A `PairedDifference` for each metric (BLEU, chrF2, the paper's BLEU if Moses
-        knows the language) and other system.
+        A `PairedDifference` for each metric (BLEU, chrF2) and other system.
 
     Raises:
         ValueError: If there is nothing to compare, or the baseline is not one of the systems.
@@ -118,7 +106,7 @@ def paired_bootstrap(
 
     >>> one = ["Ein Hund bellt im Garten.", "Zwei Frauen lesen ein Buch."]
     >>> other = ["Ein Hund bellt im Wald.", "Zwei Frauen lesen ein Buch."]
-    >>> differences = paired_bootstrap({"one": one, "other": other}, one, samples=50)
+    >>> differences = paired_tests({"one": one, "other": other}, one, samples=50)
     >>> [(d.metric, d.system, d.difference < 0) for d in differences][0]
     ('BLEU', 'other', True)
     """
@@ -129,7 +117,6 @@ def paired_bootstrap(
         translations[name], references = comparable_lines(lines, references, f"systems[{name!r}]")
     check_optional(check_text, "language", language)
     check_integer("samples", samples, 1, 10**6)
-    check_integer("seed", seed, 0)
     baseline = next(iter(systems), "") if baseline is None else check_text("baseline", baseline)
     if len(systems) < 2 or baseline not in systems:
         raise ValueError(
@@ -137,26 +124,24 @@ def paired_bootstrap(
             f"systems {list(systems)}, baseline {baseline!r}"
         )
     from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.significance import PairedTest
 
-    bleu = BLEU(tokenize=bleu_tokenizer(language))
-    metrics: list[Any] = [
-        ("BLEU", bleu, translations, references),
-        ("chrF2", CHRF(), translations, references),
-    ]
-    if language is not None and moses_knows(language):
-        tokenize = moses_tokenizer(language)
-        tokenized = {name: list(map(tokenize, lines)) for name, lines in translations.items()}
-        metrics.append(
-            (METRIC_NAME, multi_bleu_metric(), tokenized, list(map(tokenize, references)))
-        )
-    differences, is_single = [], len(references) == 1
-    for metric_name, metric, texts, reference in metrics:
-        results = _resampled(metric, texts, reference, baseline, samples, seed)
-        base = results.pop(baseline)
-        for name, result in results.items():
+    names = [baseline, *(name for name in translations if name != baseline)]
+    named = [(name, list(translations[name])) for name in names]
+    metrics = {"BLEU": BLEU(tokenize=bleu_tokenizer(language)), "chrF2": CHRF()}
+    (signatures, resampled), (_, swapped) = (
+        PairedTest(named, metrics, [list(references)], test_type=kind, n_samples=samples)()
+        for kind in ("bs", "ar")
+    )
+    differences = []
+    for metric in metrics:
+        base, *others = resampled[metric]
+        for name, result, trials in zip(names[1:], others, swapped[metric][1:], strict=True):
+            # sacreBLEU counts only larger differences, and so finds one where nothing can vary.
+            is_certain = len(references) == 1 or result.score == base.score
             differences.append(
                 PairedDifference(
-                    metric=metric_name,
+                    metric=metric,
                     system=name,
                     baseline=baseline,
                     score=float(result.score),
@@ -164,50 +149,9 @@ def paired_bootstrap(
                     difference=float(result.score - base.score),
                     interval=float(result.ci),
                     baseline_interval=float(base.ci),
-                    # sacreBLEU counts only larger differences, and so finds one where nothing can vary.
-                    p_value=float(1 if is_single or result.score == base.score else result.p_value),
-                    samples=samples,
-                    seed=seed,
+                    p_value=1.0 if is_certain else result.p_value,
+                    randomization_p_value=1.0 if is_certain else trials.p_value,
+                    signature=str(signatures[metric]),
                 )
             )
     return differences
-
-
-def _resampled(
-    metric: Any,
-    texts: Mapping[str, Sequence[str]],
-    references: Sequence[str],
-    baseline: str,
-    samples: int,
-    seed: int,
-) -> dict[str, Any]:
-    """sacreBLEU's result for each system, the baseline first."""
-    from sacrebleu.significance import PairedTest
-
-    names = [baseline, *(name for name in texts if name != baseline)]
-    with _sacrebleu_seed(seed):
-        test = PairedTest(
-            [(name, list(texts[name])) for name in names],
-            {"metric": metric},
-            [list(references)],
-            test_type="bs",
-            n_samples=samples,
-        )
-        _, columns = test()
-    (results,) = (column for title, column in columns.items() if title != "System")
-    return dict(zip(names, results, strict=True))
-
-
-@contextlib.contextmanager
-def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacreBLEU reads its seed only from the environment."""
-    name = "SACREBLEU_SEED"
-    before = os.environ.get(name)
-    os.environ[name] = str(seed or 2**64)  # It takes 0 for no seed.
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

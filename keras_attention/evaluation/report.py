@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_attention.data.normalization import FORM
 from keras_attention.evaluation.bleu import check_lines, comparable_lines, corpus_ter
-from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
+from keras_attention.evaluation.comparison import corpus_scores, paired_tests
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.utils.checks import (
     check_boolean,
@@ -109,7 +109,7 @@ def evaluation_report(
             set. Without it, the report has no perplexity.
         cost: What `training_cost` returned.
         decoding: Search settings of `translate`, such as the beam size, for the report.
-        samples: Resamples of the paired bootstrap.
+        samples: Resamples of the paired bootstrap, and trials of the randomization.
 
     Returns:
         A JSON-serialisable dict: `test_set`, `sentences`, `text` (the form in which text is compared, and how
@@ -174,7 +174,7 @@ def compared(
     if len(translations) > 1:
         baseline = next((title for title in baselines if title in translations), None)
         options: Any = {"language": text.language, "samples": samples}
-        differences = paired_bootstrap(translations, text.references, baseline=baseline, **options)
+        differences = paired_tests(translations, text.references, baseline=baseline, **options)
     return {
         "test_set": text.name,
         "sentences": len(text.references),

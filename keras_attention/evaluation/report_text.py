@@ -36,7 +36,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
     for key, name, section in (
         ("systems", "Scores", _scores),
         ("averaging", "Averaging", _averaging),
-        ("significance", "More than chance? (paired bootstrap resampling)", _significance),
+        ("significance", "More than chance? (sacreBLEU's paired tests)", _significance),
         ("old_domain", "Old domain: what was forgotten", _old_domain),
         ("training_cost", "Training cost", _cost),
         ("systems", "Signatures", _signatures),
@@ -151,8 +151,7 @@ def _significance(report: Mapping[str, Any]) -> list[str]:
     differences = report["significance"]
     if not differences:
         return ["There was one system: nothing was compared."]
-    first = differences[0]
-    rows = [["metric", "system", "score", "baseline", "difference", "p"]]
+    rows = [["metric", "system", "score", "baseline", "difference", "p", "p (randomization)"]]
     for entry in differences:
         rows.append(
             [
@@ -162,13 +161,15 @@ def _significance(report: Mapping[str, Any]) -> list[str]:
                 f"{entry['baseline_score']:.2f} ± {entry['baseline_interval']:.2f}",
                 f"{entry['difference']:+.2f}",
                 f"{entry['p_value']:.4f}",
+                f"{entry['randomization_p_value']:.4f}",
             ]
         )
     about = (
-        f"Baseline: {first['baseline']}. {first['samples']:,} resamples, seed {first['seed']}; "
-        "± is half of the 95 % interval."
+        f"Baseline: {differences[0]['baseline']}. p by bootstrap and by randomization; ± is half of the "
+        "95 % interval."
     )
-    return [about, *_table(rows)]
+    signatures = {entry["metric"]: entry["signature"] for entry in differences}
+    return [about, *_table(rows), *_table([*map(list, signatures.items())])]
 
 
 def _old_domain(report: Mapping[str, Any]) -> list[str]:

@@ -385,7 +385,7 @@ class Run(Start):
         """Evaluate the checkpoints that the run averages, their average, and the best one if it is kept.
 
         Afterwards the model has the weights that the run ends with. `translations_alone` leaves out the
-        cost and the perplexity. `samples` are those of the paired bootstrap.
+        cost and the perplexity. `samples` are those of the paired tests.
         Returns what `evaluation_report` returned.
         """
         cost = None

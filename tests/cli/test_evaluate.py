@@ -10,7 +10,7 @@ import pytest
 
 from keras_attention.cli import evaluate
 from keras_attention.decoding.translator import Translator
-from keras_attention.evaluation import corpus_bleu, paired_bootstrap, report_text
+from keras_attention.evaluation import corpus_bleu, paired_tests, report_text
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json
 from tests.helpers import contents
@@ -91,7 +91,7 @@ def test_two_runs_are_compared_on_the_test_set_that_they_share(two_runs, tmp_pat
         score = corpus_bleu(translations, references).score
         assert report["systems"][name]["scores"]["bleu"]["score"] == pytest.approx(score)
         assert f"{score:.2f}" in printed
-    expected = paired_bootstrap(lines, references, samples=50, language="de")
+    expected = paired_tests(lines, references, samples=50, language="de")
     assert report["significance"] == [dataclasses.asdict(one) for one in expected]
     assert expected[0].system == "other" and expected[0].difference > 10
     assert f"{expected[0].p_value:.4f}" in printed and "compared as" in printed

@@ -16,7 +16,7 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.evaluation import moses_bleu
 from keras_attention.evaluation.bleu import bleu_tokenizer, corpus_bleu, corpus_chrf, corpus_ter
 from keras_attention.evaluation.comparison import corpus_scores as scores_of_language
-from keras_attention.evaluation.comparison import paired_bootstrap
+from keras_attention.evaluation.comparison import paired_tests
 from keras_attention.evaluation.report import Sentences
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.recipes.compare import runs_report
@@ -126,7 +126,7 @@ def test_ter_is_a_row_of_a_report():
 
 def bootstrapped(hypotheses, references):
     reversed_words = [" ".join(line.split()[::-1]) for line in HYPOTHESES]
-    return paired_bootstrap(
+    return paired_tests(
         {"a": hypotheses, "b": iter(reversed_words)}, references, samples=20, language="de"
     )
 

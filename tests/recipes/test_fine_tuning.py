@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Transformer, Translator, corpus_bleu, paired_bootstrap
+from keras_attention import Transformer, Translator, corpus_bleu, paired_tests
 from keras_attention.cli.main import main
 from keras_attention.data.corpora import corpus_from_files
 from keras_attention.evaluation.perplexity import PerplexityMeter
@@ -142,7 +142,7 @@ def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys):
     first, *_, last = old["systems"]  # between them the last checkpoint, if another is the best
     found = [old["systems"][title]["scores"]["bleu"]["score"] for title in (first, last)]
     assert found == pytest.approx(scores)
-    [chance, *_] = paired_bootstrap(systems, references, language="de")
+    [chance, *_] = paired_tests(systems, references, language="de")
     [own] = [d for d in old["significance"] if (d["metric"], d["system"]) == ("BLEU", last)]
     assert own["p_value"] == pytest.approx(chance.p_value)
     assert [report["old_domain"][name] for name in ("sentences", "bleu", "p_value")] == (
