@@ -27,8 +27,7 @@ from keras_attention.data.parallel_text import FilePairs
 from keras_attention.decoding.hypotheses import penalty
 from keras_attention.utils.files import atomic_file
 
-# Scores of one text by two computations differ by less.
-TOLERANCE = 1e-3
+TOLERANCE = 1e-3  # scores of one text by two computations differ by less
 KINDS = {
     "right": "the translation is the reference",
     "search": "a text with a better score exists: the search has missed it",
@@ -57,9 +56,8 @@ def diagnose(
     found, more = ([best[0] for best in one.translate(sources)] for one in (translator, wider))
     scores = reference_scores(translator, sources, references)
     rows = []
-    for source, reference, score, one, other in zip(
-        sources, references, scores, found, more, strict=True
-    ):
+    columns = zip(sources, references, scores, found, more, strict=True)
+    for source, reference, score, one, other in columns:
         own, best = (comparable(each, translator.length_penalty) for each in (one, other))
         kind = "search" if max(score, best) > own + TOLERANCE else "model"
         if normalize(one.text) == normalize(reference):
@@ -82,9 +80,8 @@ def reference_scores(
 
 def comparable(translation: Translation, length_penalty: float) -> float:
     """Return the score of a translation divided by the penalty, which that of one cut off is not."""
-    if translation.is_finished:
-        return translation.score
-    return translation.score / float(penalty(len(translation.token_ids), length_penalty, np))
+    length, is_divided = len(translation.token_ids), translation.is_finished
+    return float(translation.score / (1 if is_divided else penalty(length, length_penalty, np)))
 
 
 def main() -> None:
@@ -99,8 +96,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.output is not None and given.output.exists():
         raise SystemExit(f"'{given.output}' exists. Choose a new file.")
-    pairs = list(FilePairs(given.source_file, given.reference_file))
-    sources, references = zip(*pairs, strict=True)
+    sources, references = zip(*FilePairs(given.source_file, given.reference_file), strict=True)
 
     from keras_attention.cli.models import keras_translator
 

@@ -39,9 +39,7 @@ def arguments() -> argparse.Namespace:
     add("--output-dir", type=Path, required=True, metavar="STUDENT")
     add("--n-best", type=int, default=4, metavar="N", help="translations to choose from (4)")
     add("--preset", metavar="NAME", help="the student's size (what `train` takes for this text)")
-    add(
-        "--num-layers", type=int, nargs=2, metavar="N", help="of encoder and decoder (the preset's)"
-    )
+    add("--num-layers", type=int, nargs=2, metavar="N", help="of its two stacks (the preset's)")
     add("--steps", type=int, metavar="N", help="updates (what `train` takes for this text)")
     return parser.parse_args()
 
