@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from keras_attention.evaluation.bleu import (
     CorpusScore,
@@ -127,12 +128,13 @@ def paired_tests(
     from sacrebleu.significance import PairedTest
 
     names = [baseline, *(name for name in translations if name != baseline)]
-    named = [(name, list(translations[name])) for name in names]
-    metrics = {"BLEU": BLEU(tokenize=bleu_tokenizer(language)), "chrF2": CHRF()}
-    (signatures, resampled), (_, swapped) = (
+    named: list[Any] = [(name, list(translations[name])) for name in names]
+    metrics: dict[str, Any] = {"BLEU": BLEU(tokenize=bleu_tokenizer(language)), "chrF2": CHRF()}
+    outcomes: list[Any] = [
         PairedTest(named, metrics, [list(references)], test_type=kind, n_samples=samples)()
         for kind in ("bs", "ar")
-    )
+    ]
+    (signatures, resampled), (_, swapped) = outcomes
     differences = []
     for metric in metrics:
         base, *others = resampled[metric]
