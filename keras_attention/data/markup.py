@@ -30,7 +30,8 @@ from keras_attention.utils.checks import (
 )
 
 # Every repetition ends at the next "<" or has a limit, so that hostile text takes no more than linear time.
-TAG = r"""<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?P<rest>(?:[\s/](?:[^<>"']|"[^"<]*"|'[^'<]*')*)?)>"""
+TAG = r"""<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?P<rest>(?:[\s/]
+    (?:[^<>"']|"[^"<]*"|'[^'<]*'|"[^"]{0,1000}"|'[^']{0,1000}'){0,1000}+)?)>"""
 COMMENT = r"<!--[^<]*?-->|<[!?][^<>]*>"
 # Elements whose inside is no text.
 KEPT = r"""(?i:<(?P<kept>code|pre|script|style)(?:\s[^<>]*)?>

@@ -72,6 +72,7 @@ SAME = [(i, i) for i in range(9)]
         # Code and the kind of a document are no text.
         ("a <code>if (x<y) b</code> c", "a c", "C A", "0-1 1-0", "C A <code>if (x<y) b</code>"),
         ("<!DOCTYPE html>a", "a", "A", "0-0", "<!DOCTYPE html>A"),
+        ("<x y='<b>' z=\"a < b\"/>a", "a", "A", "0-0", "<x y='<b>' z=\"a < b\"/>A"),
         # Nothing but marks.
         ("<br/>", "", "", "", "<br/>"),
         ("<b><i></i></b>{0} %s", "", "", "", "<b><i></i></b>{0} %s"),
@@ -187,6 +188,7 @@ def test_random_alignments():
         "<!--" * 3000,
         "{{ " * 3000 + "%(" * 3000,
         "<a " + "b='" * 3000,
+        "<a " + "'<a \"' \"" * 3000,
     ],
 )
 def test_hostile_texts(text):
