@@ -55,16 +55,23 @@ def url_of(listener: socket.socket) -> str:
 
 @contextlib.contextmanager
 def terminating() -> Iterator[None]:
-    """Let SIGTERM raise `Terminated` within this context, in place of ending the process at once."""
+    """Let SIGTERM raise `Terminated` within this context, in place of ending the process at once.
+
+    A terminal that is closed is a SIGTERM, too.
+    """
 
     def stop(number: int, frame: Any) -> None:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
+    def hang_up(number: int, frame: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    with contextlib.ExitStack() as changed:
+        changed.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, stop))
+        closed = getattr(signal, "SIGHUP", None)  # A closed terminal; `nohup` has it ignored.
+        if closed is not None and signal.getsignal(closed) is signal.SIG_DFL:
+            changed.callback(signal.signal, closed, signal.signal(closed, hang_up))
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Impatient(H11Protocol):

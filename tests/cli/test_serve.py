@@ -22,7 +22,9 @@ pytestmark = pytest.mark.backends("torch")
 
 # The command where neither Keras nor a backend can be imported.
 WITHOUT_KERAS = """
-import sys
+import signal, sys
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which `nohup` ignores
 
 class Refusing:
     def find_spec(self, name, path=None, target=None):
@@ -162,7 +164,7 @@ def test_without_a_backend_there_is_a_page_and_no_attention(server):
     assert translate(server.port, "The dog sleeps.")[1]["translatedText"] == "Der Hund schläft."
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 143), (signal.SIGINT, 130)])
 def test_a_signal_while_it_is_busy_answers_what_was_accepted(
     tmp_path, translator, sentences, number, code
 ):
