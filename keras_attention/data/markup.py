@@ -79,7 +79,7 @@ def split_blocks(text: str) -> list[str]:
     ['', '<p>', 'One <b>dog</b>.', '</p>', 'Two']
     """
     parts: list[str] = []
-    end, tags = 0, [match for match in MARK.finditer(text) if match["tag"]]
+    end, tags = 0, [match for match in MARK.finditer(check_text("text", text)) if match["tag"]]
     for match in tags:
         name = match["name"] or match["kept"]
         if name is None or BLOCK.fullmatch(name):

@@ -12,7 +12,7 @@ from keras_attention.decoding.requests import WrongText
 from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.decoding.word_links import asked_head, attention_of, word_links
-from keras_attention.utils.checks import check_texts
+from keras_attention.utils.checks import check_has, check_texts
 from keras_attention.utils.sides import encode_ended
 
 # Arguments of `Translator.translate` with an entry for each text.
@@ -43,6 +43,9 @@ class MarkedTranslator:
     translator: Any
     head: Sequence[int] | None = None
     is_html: bool = False
+
+    def __post_init__(self) -> None:
+        check_has("translator", self.translator, "a `Translator`", "translate", "tokenizer")
 
     def translate(
         self, texts: Sequence[str], n_best: int = 1, **asked: Any

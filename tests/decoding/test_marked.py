@@ -103,3 +103,10 @@ def test_no_tag_comes_out_of_a_text_without_tags(translator, monkeypatch):
     monkeypatch.setattr(Translator, "translate", lambda self, texts, *rest: [[written]])
     marked = MarkedTranslator(translator, is_html=True)
     assert marked.translate(["a"])[0][0].text == "&lt;b onclick=x> 1 &lt; 2"
+
+
+def test_no_translator():
+    with pytest.raises(
+        ValueError, match="`translator` must be a `Translator`.*Received: translator=3"
+    ):
+        MarkedTranslator(3)
