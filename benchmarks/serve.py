@@ -103,7 +103,7 @@ def main() -> int:
 def _texts(options: argparse.Namespace) -> list[str]:
     """Return a sentence for each request; those of the demo corpus differ from each other."""
     if options.input is None:
-        from keras_attention.data.corpora import load_corpus
+        from keras_attention import load_corpus
 
         lines: Any = load_corpus("demo").train.sources()
     else:

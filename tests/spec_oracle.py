@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from keras_attention.spec.parts import (
+from keras_attention import TransformerSpec
+from keras_attention.spec import (
     AttentionSpec,
     BlockSpec,
     DenseSpec,
@@ -13,7 +14,6 @@ from keras_attention.spec.parts import (
     SSRUSpec,
     StackSpec,
 )
-from keras_attention.spec.transformer import TransformerSpec
 from tests.models.numpy_transformer import array, encode, logits_of, teacher_forced_logits
 
 

@@ -6,11 +6,10 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import Tokenizer, TokenStore, load_corpus
 from keras_attention.data import demo
-from keras_attention.data.corpora import load_corpus
-from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.training.checkpoint_store import load_checkpoint, write_checkpoint
+from keras_attention.training import load_checkpoint
+from keras_attention.training.checkpoint_store import write_checkpoint
 from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.run_folder import RunFolder
 from tests.data.counting_text import NumberTokenizer, number_text

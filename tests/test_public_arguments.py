@@ -23,10 +23,10 @@ from keras_attention import (
     Tokenizer,
     TokenStore,
     Transformer,
+    corpus_from_files,
 )
 from keras_attention.callbacks import Budget, Checkpoints
 from keras_attention.data import Filters
-from keras_attention.data.corpora import corpus_from_files
 from keras_attention.decoding import ForcedPrefix, Translator
 from keras_attention.evaluation import Sentences, System
 from keras_attention.recipes import TranslationConfig

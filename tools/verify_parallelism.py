@@ -24,7 +24,8 @@ from keras_attention import LabelSmoothedCrossentropy, Transformer  # isort: spl
 import keras
 import numpy as np
 
-from keras_attention.training.distribution import STRATEGIES, distribution_scope
+from keras_attention.training import distribution_scope
+from keras_attention.training.distribution import STRATEGIES
 
 LARGEST_DIFFERENCE = 1e-5
 VOCABULARY_SIZE, ROWS, SOURCE_LENGTH, TARGET_LENGTH = 11, 64, 7, 9

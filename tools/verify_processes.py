@@ -36,7 +36,7 @@ from keras_attention import (
     Transformer,
     load_corpus,
 )
-from keras_attention.training.distribution import distribution_scope
+from keras_attention.training import distribution_scope
 
 TOLERANCE = 1e-5
 

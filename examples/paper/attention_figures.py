@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import common
 import numpy as np
 
+from keras_attention import load_corpus
 from keras_attention.cli.streams import typed_text
-from keras_attention.data.corpora import load_corpus
 from keras_attention.data.normalization import normalize
 from keras_attention.recipes.catalog import DEMO
 from keras_attention.spec.presets import preset_arguments

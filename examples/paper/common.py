@@ -31,13 +31,13 @@ except ModuleNotFoundError:
 
 import filelock
 
+from keras_attention import TranslationConfig, load_corpus
 from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend as start_keras
 from keras_attention.cli.train import configured
-from keras_attention.data.corpora import load_corpus
-from keras_attention.recipes.catalog import DEMO, RECIPES
-from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes import RECIPES
+from keras_attention.recipes.catalog import DEMO
 from keras_attention.utils.files import (
     atomic_file,
     locked,
@@ -48,7 +48,7 @@ from keras_attention.utils.files import (
 from keras_attention.utils.progress import say, show
 
 if TYPE_CHECKING:
-    from keras_attention.data.corpora import Corpus
+    from keras_attention import Corpus
 
 FORMATS = ("png", "svg")
 RECORD = "measured.json"  # This file marks a folder as that of a script.

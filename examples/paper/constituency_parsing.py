@@ -25,9 +25,10 @@ import common
 import numpy as np
 from parsing.treebanks import Treebank, load_treebank, treebank_from_files
 
+from keras_attention import TranslationConfig
 from keras_attention.cli.options import add_options
 from keras_attention.cli.train import MODEL_OPTIONS, configured
-from keras_attention.recipes.config import ModelArguments, TranslationConfig
+from keras_attention.recipes.config import ModelArguments
 
 if TYPE_CHECKING:
     from nltk import Tree

@@ -26,7 +26,7 @@ from typing import Any
 import common
 import numpy as np
 
-from keras_attention.data.corpora import load_corpus
+from keras_attention import load_corpus
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.text_files import read_lines
 from keras_attention.utils.sides import encode_side, end_of, target_size_of

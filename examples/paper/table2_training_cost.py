@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import common
 
-from keras_attention.spec.presets import PRESETS
+from keras_attention import PRESETS
 from keras_attention.utils.run_folder import RunFolder
 
 

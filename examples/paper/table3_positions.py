@@ -21,9 +21,7 @@ from typing import Any
 
 import common
 
-from keras_attention.data.corpora import Corpus
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.recipes.config import TranslationConfig
+from keras_attention import Corpus, Tokenizer, TranslationConfig
 from keras_attention.utils.run_folder import RunFolder
 
 LAYOUTS = {"interleaved": "sinusoids", "learned": "learned"}

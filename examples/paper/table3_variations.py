@@ -25,9 +25,7 @@ from typing import Any, NamedTuple
 
 import common
 
-from keras_attention.data.corpora import Corpus
-from keras_attention.recipes.config import TranslationConfig
-from keras_attention.spec.presets import PRESETS
+from keras_attention import PRESETS, Corpus, TranslationConfig
 
 
 class Row(NamedTuple):

@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import common
 import numpy as np
 
-from keras_attention.data.corpora import Corpus
+from keras_attention import Corpus, TranslationConfig
 from keras_attention.recipes.catalog import DEMO
-from keras_attention.recipes.config import TranslationConfig
 
 if TYPE_CHECKING:
     from keras_attention import Transformer

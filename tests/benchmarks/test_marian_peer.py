@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.models.transformer import Transformer
+from keras_attention import Transformer
 
 pytestmark = pytest.mark.backends("torch")
 

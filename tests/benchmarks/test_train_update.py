@@ -17,7 +17,7 @@ from peers.training.batches import (
 from peers.training.programs import KerasAttention, KerasHub, Marian, our_name
 from peers.weights import Sizes, make_weights, take, weight_shapes
 
-from keras_attention.evaluation.cost import training_flops
+from keras_attention import training_flops
 from tests.oracle import smoothed_nll, transformer
 
 SIZES = Sizes(19, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2)

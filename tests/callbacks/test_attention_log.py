@@ -8,14 +8,17 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import (
+    AttentionLog,
+    LabelSmoothedCrossentropy,
+    SummaryWriter,
+    Tokenizer,
+    Transformer,
+    Translation,
+)
 from keras_attention.callbacks import Stop
-from keras_attention.callbacks.attention_log import AttentionLog, next_entry
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.decoding.translation import Translation
-from keras_attention.models.transformer import Transformer
-from keras_attention.training.losses import LabelSmoothedCrossentropy
+from keras_attention.callbacks.attention_log import next_entry
 from keras_attention.visualization.attention_entries import padded_pairs
-from keras_attention.visualization.summary_writer import SummaryWriter
 from tests.visualization.event_files import read_values
 
 pytestmark = pytest.mark.backends("torch")

@@ -8,8 +8,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import average_checkpoints
 from keras_attention.callbacks import BestCheckpoint, Checkpoints, Stop
-from keras_attention.training.checkpoints import average_checkpoints, select_checkpoints
+from keras_attention.training import select_checkpoints
 
 pytestmark = pytest.mark.backends("torch")
 

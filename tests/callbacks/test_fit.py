@@ -6,10 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import callbacks
+from keras_attention import SummaryWriter, TrainingMonitor, callbacks
 from keras_attention.callbacks.branch_log import BranchLog
-from keras_attention.callbacks.monitor import TrainingMonitor
-from keras_attention.visualization.summary_writer import SummaryWriter
 from tests.visualization.event_files import read_values
 
 ALL = [

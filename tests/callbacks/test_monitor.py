@@ -6,11 +6,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import Adam, MetricsLog, SummaryWriter, TrainingMonitor
 from keras_attention.callbacks import monitor as monitor_module
-from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS, MetricsLog
-from keras_attention.callbacks.monitor import TrainingMonitor
-from keras_attention.training.optimizer import Adam
-from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS
 from tests.visualization.event_files import read_values
 
 pytestmark = pytest.mark.backends("torch")

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks.nonfinite import NonFiniteTraining, StopOnNonFinite
-from keras_attention.training.optimizer import Adam
+from keras_attention import Adam
+from keras_attention.callbacks import NonFiniteTraining, StopOnNonFinite
 
 BATCHES, ROWS = 7, 3
 

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks import StopOnSignal
-from keras_attention.callbacks.signals import TrainingStopped, stopping_at_once
+from keras_attention.callbacks import StopOnSignal, TrainingStopped
+from keras_attention.callbacks.signals import stopping_at_once
 
 pytestmark = pytest.mark.backends("torch")
 

@@ -6,9 +6,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import TranslationScores, corpus_bleu, corpus_chrf
 from keras_attention.callbacks import Stop
-from keras_attention.callbacks.translation_scores import TranslationScores
-from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 
 pytestmark = pytest.mark.backends("torch")
 

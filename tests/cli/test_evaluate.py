@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_attention import Translator
 from keras_attention.cli import evaluate
-from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation import corpus_bleu, paired_tests, report_text
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json

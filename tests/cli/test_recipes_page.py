@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from keras_attention import corpus_from_files
 from keras_attention.cli import train
 from keras_attention.cli.main import main
-from keras_attention.data.corpora import corpus_from_files
 from keras_attention.utils.files import read_json, write_json
 from tests.recipes.small_runs import untrained_run, write_files
 

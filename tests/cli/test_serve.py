@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="an extra: serve")
 
-from keras_attention.data.corpora import load_corpus
+from keras_attention import load_corpus
 from keras_attention_light import load_translator
 from tests.serving.served import HOST, WAIT, Server, ask, translate
 

@@ -9,10 +9,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import TokenBatches, TokenStore
 from keras_attention.data import buckets
-from keras_attention.data.batches import TokenBatches
 from keras_attention.data.buckets import Cells, _best_split, choose_buckets
-from keras_attention.data.token_store import TokenStore
 from tests.data.counting_text import NumberTokenizer, natural_lengths, number_text
 
 pytestmark = pytest.mark.backends("torch")

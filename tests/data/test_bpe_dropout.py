@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
+from keras_attention import Tokenizer
 from keras_attention.data.bpe_dropout import BpeDropout
 from keras_attention.data.normalization import normalize
-from keras_attention.data.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.backends("tensorflow")
 

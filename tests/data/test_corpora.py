@@ -8,15 +8,9 @@ import re
 
 import pytest
 
-from keras_attention.data import demo
+from keras_attention import corpus_from_files, corpus_from_tsv, load_corpus, write_corpus
+from keras_attention.data import Filters, demo
 from keras_attention.data import multi30k as multi30k_module
-from keras_attention.data.corpora import (
-    corpus_from_files,
-    corpus_from_tsv,
-    load_corpus,
-    write_corpus,
-)
-from keras_attention.data.filters import Filters
 from tests.data.archive_server import serving
 
 pytestmark = pytest.mark.backends("tensorflow")

@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from keras_attention.data.corpus import Corpus
-from keras_attention.data.filters import FilteredText, Filters, describe, repeated
-from keras_attention.data.parallel_text import ParallelText
-from keras_attention.data.token_store import TokenStore
+from keras_attention import Corpus, ParallelText, TokenStore
+from keras_attention.data import FilteredText, Filters
+from keras_attention.data.filters import describe, repeated
 from tests.data.counting_text import NumberTokenizer
 
 pytestmark = pytest.mark.backends("tensorflow")

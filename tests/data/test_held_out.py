@@ -4,10 +4,9 @@ import unicodedata
 
 import pytest
 
-from keras_attention.data.corpora import corpus_from_files
-from keras_attention.data.filters import FilteredText, Filters
+from keras_attention import ParallelText, corpus_from_files
+from keras_attention.data import FilteredText, Filters
 from keras_attention.data.held_out import hold_out
-from keras_attention.data.parallel_text import ParallelText
 from keras_attention.recipes.messages import corpus_text
 
 pytestmark = pytest.mark.backends("tensorflow")

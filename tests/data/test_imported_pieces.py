@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_attention.data.batches import TokenBatches
+from keras_attention import TokenBatches, Tokenizer, TokenStore
 from keras_attention.data.imported_pieces import ImportedPieces
-from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import Tokenizer
 from tests.data.counting_text import NumberText
 
 pytestmark = pytest.mark.backends("tensorflow")

@@ -2,10 +2,8 @@
 
 import pytest
 
+from keras_attention import Tokenizer, TokenStore, load_corpus, write_corpus
 from keras_attention.data.archives import extract
-from keras_attention.data.corpora import load_corpus, write_corpus
-from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.utils.files import remove_leftovers
 from tests.data.archive_server import write_archive
 from tests.data.counting_text import NumberText, NumberTokenizer

@@ -10,9 +10,8 @@ import threading
 import numpy as np
 import pytest
 
-from keras_attention import TokenStore
-from keras_attention.data.corpora import corpus_from_files
-from keras_attention.data.filters import Filters
+from keras_attention import TokenStore, corpus_from_files
+from keras_attention.data import Filters
 from keras_attention.data.mixed_batches import JoinedStore, MixedBatches
 from keras_attention.data.mixture import parse_mixture
 from tests.data.counting_text import NumberText, NumberTokenizer

@@ -12,13 +12,8 @@ import zipfile
 
 import pytest
 
-from keras_attention.data.parallel_text import (
-    ChainedPairs,
-    FilePairs,
-    ParallelText,
-    TsvPairs,
-    read_lines,
-)
+from keras_attention import ParallelText
+from keras_attention.data.parallel_text import ChainedPairs, FilePairs, TsvPairs, read_lines
 
 pytestmark = pytest.mark.backends("tensorflow")
 

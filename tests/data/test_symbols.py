@@ -6,12 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from keras_attention.data.corpora import corpus_from_tsv
+from keras_attention import ParallelText, Tokenizer, TokenStore, corpus_from_tsv
 from keras_attention.data.normalization import normalize
-from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.symbols import check_tags
-from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import Tokenizer
 from tests.data.test_tokenizer import TEXTS
 
 pytestmark = pytest.mark.backends("tensorflow")

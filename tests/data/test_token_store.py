@@ -7,9 +7,8 @@ import time
 import numpy as np
 import pytest
 
+from keras_attention import Tokenizer, TokenStore
 from keras_attention.data import token_store
-from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.utils import progress
 from keras_attention.utils.files import PARTIAL, read_signed_json, write_signed_json
 from tests.data.counting_text import NumberText, NumberTokenizer, number_text

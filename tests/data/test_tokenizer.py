@@ -13,8 +13,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import Tokenizer
 from keras_attention.data.normalization import normalize
-from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.data.word_pieces import join_words, split_words
 from keras_attention.utils.files import OccupiedPath, read_json, write_json
 

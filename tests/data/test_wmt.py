@@ -8,11 +8,9 @@ import re
 
 import pytest
 
+from keras_attention import Tokenizer, load_corpus
+from keras_attention.data import Filters, wmt
 from keras_attention.data import download as download_module
-from keras_attention.data import wmt
-from keras_attention.data.corpora import load_corpus
-from keras_attention.data.filters import Filters
-from keras_attention.data.tokenizer import Tokenizer
 from tests.data.archive_server import serving, write_archive
 
 pytestmark = pytest.mark.backends("tensorflow")

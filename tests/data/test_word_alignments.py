@@ -7,8 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from keras_attention import ParallelText, TokenBatches, Tokenizer, TokenStore
-from keras_attention.data.corpus import Corpus
+from keras_attention import Corpus, ParallelText, TokenBatches, Tokenizer, TokenStore
 from keras_attention.data.token_alignments import TokenAlignments
 from keras_attention.data.word_alignments import WordAlignments
 from keras_attention.utils.files import DamagedFile

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_attention.decoding.translator import Translator
+from keras_attention import Translator
 from tests.decoding.letters import small_model
 
 

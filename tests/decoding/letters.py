@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.models.transformer import Transformer
+from keras_attention import Transformer
 from keras_attention.ops.compile import compile_for_inference
 
 PAD, END, UNKNOWN = 0, 1, 2

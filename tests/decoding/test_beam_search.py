@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention import Transformer
-from keras_attention.decoding.plain_search import beam_search
+from keras_attention import Transformer, beam_search
 from keras_attention.ops.compile import compile_for_inference
 from tests.decoding.oracle_search import (
     LIMITS,

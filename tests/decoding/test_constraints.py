@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases, TextConstraint
-from keras_attention.decoding.plain_search import beam_search
-from keras_attention.decoding.translator import Translator
+from keras_attention import Translator, beam_search
+from keras_attention.decoding import ForcedPrefix, RequiredPhrases, TextConstraint
 from keras_attention.spec import SpecError
 from tests.decoding.constrained import LastToken, assert_all_found, search
 from tests.decoding.letters import CopyModel, LetterTokenizer, assert_alike, small_model

@@ -7,8 +7,7 @@ import itertools
 import keras
 import pytest
 
-from keras_attention.decoding.translator import Translator
-from keras_attention.models.transformer import Transformer
+from keras_attention import Transformer, Translator
 from keras_attention.spec.parts import ACTIVATIONS
 from tests.decoding.letters import LetterTokenizer, assert_alike, random_texts, small_model
 from tests.spec.test_spec import gated_attention, own_attention

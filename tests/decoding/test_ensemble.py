@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 import sacrebleu
 
+from keras_attention import Restrictions, Sampling, Transformer, Translator
 from keras_attention.decoding.mbr import most_useful
-from keras_attention.decoding.restrictions import Restrictions
-from keras_attention.decoding.sampling import Sampling
-from keras_attention.decoding.translator import Translator
-from keras_attention.models.transformer import Transformer
 from keras_attention.spec.parts import NonFiniteModel
 from tests.decoding.letters import (
     END,

@@ -7,8 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.decoding.translator import Translator
-from keras_attention.models.transformer import Transformer
+from keras_attention import Transformer, Translator
 from tests.decoding.letters import CopyModel, LetterTokenizer, random_texts, small_model
 
 BACKEND = keras.backend.backend()

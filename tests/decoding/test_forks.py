@@ -7,8 +7,7 @@ import os
 import keras
 import pytest
 
-from keras_attention.decoding.translator import Translator
-from keras_attention.models.transformer import Transformer
+from keras_attention import Transformer, Translator
 from keras_attention.utils.forks import ForkedProcess
 from tests.decoding.letters import LetterTokenizer, small_model
 

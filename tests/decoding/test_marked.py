@@ -6,11 +6,10 @@ import re
 import keras
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention import Tokenizer, Transformer, Translation, Translator
 from keras_attention.data.markup import placeholders_of
 from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.requests import WrongText
-from keras_attention.decoding.translation import Translation
 
 pytestmark = pytest.mark.backends("torch")  # the attention of each backend: ../models
 

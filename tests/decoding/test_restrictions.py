@@ -7,12 +7,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer
-from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases
-from keras_attention.decoding.restrictions import Restrictions, _spellings
-from keras_attention.decoding.sampling import Sampling
+from keras_attention import Restrictions, Sampling, Tokenizer, Translator
+from keras_attention.decoding import ForcedPrefix, RequiredPhrases
+from keras_attention.decoding.restrictions import _spellings
 from keras_attention.decoding.token_rules import AllOf, RestrictedTokens
-from keras_attention.decoding.translator import Translator
 from keras_attention.engine.base import TokenRules
 from tests.decoding.letters import (
     CopyModel,

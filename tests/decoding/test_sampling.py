@@ -6,9 +6,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import Sampling, Translator
 from keras_attention.decoding.sampled_tokens import sampled_tokens
-from keras_attention.decoding.sampling import Sampling
-from keras_attention.decoding.translator import Translator
 from tests.decoding.letters import (
     END,
     CopyModel,

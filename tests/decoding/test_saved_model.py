@@ -11,12 +11,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Restrictions, Tokenizer, Translator
+from keras_attention import Restrictions, Tokenizer, Translator, export_saved_model
 from keras_attention.cli.main import main
 from keras_attention.data.normalization import normalize
 from keras_attention.data.presets import read_preset
 from keras_attention.decoding import saved_model
-from keras_attention.decoding.saved_model import export_saved_model
 from keras_attention.spec.parts import NonFiniteModel
 from keras_attention.utils.files import OccupiedPath
 from tests.spec_oracle import SpecOracle, random_spec

@@ -8,13 +8,18 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator, verify_preset
+from keras_attention import (
+    Restrictions,
+    Sampling,
+    Tokenizer,
+    Transformer,
+    Translator,
+    verify_preset,
+)
 from keras_attention.cli.main import main
 from keras_attention.cli.models import keras_translator
 from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.data.presets import MODEL_OPTIONS, is_preset, read_preset
-from keras_attention.decoding.restrictions import Restrictions
-from keras_attention.decoding.sampling import Sampling
 from keras_attention.recipes import bulk
 from keras_attention.spec import SpecError
 from keras_attention.utils.files import DamagedFile, OccupiedPath, sha256_of, write_signed_json

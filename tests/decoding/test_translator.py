@@ -16,12 +16,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.decoding import model_search
+from keras_attention import Restrictions, Translation, Translator
+from keras_attention.decoding import ForcedPrefix, TextConstraint, model_search
 from keras_attention.decoding.batching import Batching
-from keras_attention.decoding.constraints import ForcedPrefix, TextConstraint
-from keras_attention.decoding.restrictions import Restrictions
 from keras_attention.decoding.result_lines import result_lines
-from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.decoding.unusual_texts import UnusualText, UnusualTexts
 from keras_attention.spec.parts import as_array, check_finite
 from keras_attention.utils import progress

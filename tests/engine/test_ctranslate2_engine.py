@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.decoding.constraints import ForcedPrefix, TextConstraint
-from keras_attention.decoding.translator import Translator
+from keras_attention import Translator
+from keras_attention.decoding import ForcedPrefix, TextConstraint
 from keras_attention.spec.files import load_spec, save_spec
 from tests.decoding.letters import LetterTokenizer, random_texts, small_model
 from tests.helpers import log_probabilities

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import Transformer
 from keras_attention.engine import select
 from keras_attention.engine.select import EngineSelector
-from keras_attention.models.transformer import Transformer
 from keras_attention.ops.compile import compile_for_inference
 from keras_attention.spec import SpecError
 from tests.helpers import numpy

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import Translator
 from keras_attention.decoding.hypotheses import SearchRules, result, search_options
 from keras_attention.decoding.incremental_search import incremental_search
-from keras_attention.decoding.translator import Translator
 from keras_attention.engine import numpy as numpy_engine
 from keras_attention.engine.base import SearchingEngine
 from keras_attention.engine.forward import Operations

@@ -11,14 +11,11 @@ import unicodedata
 import numpy as np
 import pytest
 
+from keras_attention import Tokenizer, corpus_bleu, corpus_chrf, paired_tests
 from keras_attention.data.normalization import NORMALIZATIONS
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.evaluation import moses_bleu
-from keras_attention.evaluation.bleu import bleu_tokenizer, corpus_bleu, corpus_chrf, corpus_ter
-from keras_attention.evaluation.comparison import corpus_scores as scores_of_language
-from keras_attention.evaluation.comparison import paired_tests
-from keras_attention.evaluation.report import Sentences
-from keras_attention.evaluation.report_text import report_text
+from keras_attention.evaluation import Sentences, corpus_ter, moses_bleu, report_text
+from keras_attention.evaluation import corpus_scores as scores_of_language
+from keras_attention.evaluation.bleu import bleu_tokenizer
 from keras_attention.recipes.compare import runs_report
 
 tokenized_bleu = functools.partial(moses_bleu.tokenized_bleu, language="de")

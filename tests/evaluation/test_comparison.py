@@ -8,7 +8,8 @@ import unicodedata
 
 import pytest
 
-from keras_attention.evaluation.comparison import corpus_scores, paired_tests
+from keras_attention import paired_tests
+from keras_attention.evaluation import corpus_scores
 
 pytestmark = pytest.mark.backends("tensorflow")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_attention.evaluation import cost
-from keras_attention.evaluation.cost import matmul_peak, training_flops, transformer_flops
+from keras_attention import matmul_peak, training_flops
+from keras_attention.evaluation import cost, transformer_flops
 from keras_attention.models import PRESETS, Transformer
 
 pytestmark = pytest.mark.backends("torch")

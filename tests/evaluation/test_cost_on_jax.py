@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.evaluation.cost import training_flops
+from keras_attention import training_flops
 from keras_attention.models import Transformer
 
 pytestmark = pytest.mark.backends("jax")

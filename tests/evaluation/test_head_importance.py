@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_attention.evaluation.head_importance import head_importance
-from keras_attention.models.transformer import Transformer
+from keras_attention import Transformer, head_importance
 
 pytestmark = pytest.mark.backends("torch")
 

@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import LabelSmoothedCrossentropy
+from keras_attention import LabelSmoothedCrossentropy, perplexity
 from keras_attention.callbacks import ValidationPerplexity
-from keras_attention.evaluation.perplexity import PerplexityMeter, perplexity
+from keras_attention.evaluation.perplexity import PerplexityMeter
 
 V, PAD = 7, 0
 

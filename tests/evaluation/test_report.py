@@ -6,15 +6,9 @@ import unicodedata
 
 import pytest
 
+from keras_attention import corpus_bleu, evaluation_report, write_report
+from keras_attention.evaluation import Sentences, System, report_text
 from keras_attention.evaluation import report as report_module
-from keras_attention.evaluation.bleu import corpus_bleu
-from keras_attention.evaluation.report import (
-    Sentences,
-    System,
-    evaluation_report,
-    report_text,
-    write_report,
-)
 from tests.evaluation.test_comparison import REFERENCES as LINES
 
 pytestmark = pytest.mark.backends("tensorflow")

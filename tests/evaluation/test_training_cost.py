@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_attention.evaluation.cost import transformer_flops
-from keras_attention.evaluation.training_cost import training_cost
+from keras_attention import training_cost
+from keras_attention.evaluation import transformer_flops
 
 pytestmark = pytest.mark.backends("tensorflow")
 

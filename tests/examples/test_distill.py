@@ -6,8 +6,7 @@ import distill
 import pytest
 import sacrebleu
 
-from keras_attention import Tokenizer, Translator
-from keras_attention.data.corpora import corpus_from_files
+from keras_attention import Tokenizer, Translator, corpus_from_files
 from keras_attention.utils.files import read_json, write_json
 from tests.recipes.small_runs import untrained_run, write_files
 

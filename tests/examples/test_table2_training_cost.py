@@ -3,7 +3,7 @@
 import pytest
 from table2_training_cost import Training, cost_table, main, paper_costs, paper_flops, parser
 
-from keras_attention.evaluation.cost import transformer_flops
+from keras_attention.evaluation import transformer_flops
 from keras_attention.models import PRESETS
 from keras_attention.utils.files import write_json
 

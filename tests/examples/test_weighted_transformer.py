@@ -9,9 +9,8 @@ import pytest
 import weighted_transformer
 from weighted_transformer import SYSTEMS, compared, shrink, start_ratio
 
-from keras_attention import Transformer
+from keras_attention import MetricsLog, Transformer
 from keras_attention.callbacks.branch_log import BranchLog, branch_weights
-from keras_attention.callbacks.metrics_log import MetricsLog
 from tests.helpers import numpy
 from tests.recipes.small_runs import SMALL, small_corpus
 

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_attention import Restrictions
+from keras_attention import (
+    Restrictions,
+    Sampling,
+    Tokenizer,
+    Transformer,
+    Translator,
+    export_ctranslate2,
+)
 from keras_attention.data.presets import read_preset
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.decoding.sampling import Sampling
-from keras_attention.decoding.translator import Translator
-from keras_attention.interop.ctranslate2 import export_ctranslate2
-from keras_attention.models.transformer import Transformer
 from keras_attention.utils.files import DamagedFile
 from tests.engine.random_spec import random_spec
 from tests.models.numpy_transformer import greedy

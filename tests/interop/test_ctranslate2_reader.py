@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from keras_attention import Tokenizer, export_ctranslate2
 from keras_attention.data.preset_folders import read_folder
-from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop import ctranslate2_reader
-from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
 from keras_attention.spec.files import save_spec
 from keras_attention.utils.cache import cache_folder

@@ -9,11 +9,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention import Tokenizer, Transformer, Translator, export_hugging_face
 from keras_attention.data.normalization import normalize
 from keras_attention.data.presets import read_preset
-from keras_attention.interop.hugging_face_export import export_hugging_face
-from keras_attention.spec.parts import SpecError
+from keras_attention.spec import SpecError
 from keras_attention.utils.files import DamagedFile, OccupiedPath
 from tests.helpers import log_probabilities
 from tests.interop.conftest import SOURCES, TARGETS, write_marian_mt

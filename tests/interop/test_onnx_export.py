@@ -8,13 +8,14 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator, load_corpus
+from keras_attention import Tokenizer, Transformer, Translator, export_onnx, load_corpus
 from keras_attention.data.presets import read_preset
 from keras_attention.interop import onnx_export
 from keras_attention.interop.export_folder import MANIFEST, is_export, write_manifest
-from keras_attention.interop.onnx_export import export_onnx, write_onnx
+from keras_attention.interop.onnx_export import write_onnx
 from keras_attention.interop.onnx_model import OnnxModel
-from keras_attention.spec.parts import ACTIVATIONS, SpecError, as_array
+from keras_attention.spec import SpecError
+from keras_attention.spec.parts import ACTIVATIONS, as_array
 from keras_attention.utils.files import DamagedFile, OccupiedPath
 from tests.engine.random_spec import K, N, U, covering_set, random_spec
 from tests.interop.conftest import SOURCES, TARGETS

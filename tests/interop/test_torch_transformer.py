@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from keras_attention.interop.torch_transformer import read_torch
-from keras_attention.spec.parts import EmbeddingSpec, PositionsSpec, sinusoid
+from keras_attention.spec import EmbeddingSpec, PositionsSpec
+from keras_attention.spec.parts import sinusoid
 from tests.spec_oracle import SpecOracle
 
 pytestmark = pytest.mark.backends("torch")

@@ -13,11 +13,9 @@ from keras_attention import (
     SimplexLearningRate,
     Transformer,
     Translator,
+    head_importance,
 )
-from keras_attention.evaluation.head_importance import head_importance
-from keras_attention.visualization.attention_entries import attention_entries
-from keras_attention.visualization.attention_page import save_attention
-from keras_attention.visualization.heatmaps import attention_figures
+from keras_attention.visualization import attention_entries, attention_figures, save_attention
 from tests.decoding.oracle_search import slow_beam_search
 from tests.helpers import numpy
 from tests.models.numpy_transformer import greedy, teacher_forced_logits

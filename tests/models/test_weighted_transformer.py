@@ -6,16 +6,21 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Adam, LabelSmoothedCrossentropy, SimplexLearningRate, Transformer
+from keras_attention import (
+    PRESETS,
+    Adam,
+    LabelSmoothedCrossentropy,
+    SimplexLearningRate,
+    Transformer,
+    export_ctranslate2,
+)
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.requests import Request
 from keras_attention.engine.select import EngineSelector
 from keras_attention.evaluation.cost import ModelSizes
-from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
-from keras_attention.spec.presets import PRESETS
 from keras_attention.utils.progress import Progress
 from tests.helpers import STEP_BY_STEP, numpy
 from tests.training import resumed_run

@@ -20,14 +20,17 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks.signals import StopTogether, TrainingStopped
-from keras_attention.data.corpora import ParallelText, corpus_from_files, load_corpus
+from keras_attention import ParallelText, corpus_from_files, load_corpus
+from keras_attention.callbacks import TrainingStopped
+from keras_attention.callbacks.signals import StopTogether
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation
-from keras_attention.training import processes
-from keras_attention.training.checkpoint_store import load_checkpoint
-from keras_attention.training.checkpoints import list_checkpoints
-from keras_attention.training.joining import initialize_processes
+from keras_attention.training import (
+    initialize_processes,
+    list_checkpoints,
+    load_checkpoint,
+    processes,
+)
 from keras_attention.utils.agreed import is_told_here
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.process_parts import sums_in_order

@@ -8,8 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Adam, Tokenizer, TokenStore, Transformer, load_corpus
-from keras_attention.data.corpora import corpus_from_files
+from keras_attention import Adam, Tokenizer, TokenStore, Transformer, corpus_from_files, load_corpus
 from keras_attention.recipes import TranslationConfig
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes.saving import save_model

@@ -7,8 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator
-from keras_attention.decoding.translator import Translation
+from keras_attention import Tokenizer, Transformer, Translation, Translator
 from keras_attention.recipes.aligning import alignment_head, with_details
 from tests.recipes.small_runs import token_log_probabilities
 

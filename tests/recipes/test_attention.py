@@ -4,15 +4,12 @@ import types
 
 import pytest
 
+from keras_attention import SummaryWriter, Tokenizer, TokenStore, corpus_from_files, load_corpus
 from keras_attention.callbacks import Stop
 from keras_attention.callbacks.attention_log import MOST_TOKENS
-from keras_attention.data.corpora import corpus_from_files, load_corpus
 from keras_attention.data.imported_pieces import ImportedPieces
-from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.recipes import attention
 from keras_attention.recipes.attention import attention_log, middling_pairs
-from keras_attention.visualization.summary_writer import SummaryWriter
 
 pytestmark = pytest.mark.backends("torch")
 

@@ -10,9 +10,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Transformer, Translator, corpus_bleu, paired_tests
+from keras_attention import Transformer, Translator, corpus_bleu, corpus_from_files, paired_tests
 from keras_attention.cli.main import main
-from keras_attention.data.corpora import corpus_from_files
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
 from keras_attention.recipes.catalog import fine_tuning_recipe

@@ -27,7 +27,7 @@ from keras_attention.recipes import (
 from keras_attention.recipes.aligning import with_details
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.start import guided_head
-from keras_attention.visualization.attention_entries import attention_entries
+from keras_attention.visualization import attention_entries
 from keras_attention_viewer.alignment import Alignments
 from tests.recipes.small_runs import SMALL, write_files
 from tests.recipes.test_resumed_runs import TINY, same_state, stopped, train, train_alone
@@ -157,7 +157,7 @@ def aligned_config(files, corpus_pairs, path, **more):
 
 
 def test_a_run_goes_on_exactly(files, tmp_path, capsys):
-    from keras_attention.data.corpora import corpus_from_files
+    from keras_attention import corpus_from_files
 
     pairs = list(corpus_from_files(files).train)
     config = aligned_config(files, pairs, tmp_path / "links")

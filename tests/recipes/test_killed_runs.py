@@ -16,8 +16,8 @@ import zipfile
 import keras
 import pytest
 
+from keras_attention import corpus_from_files
 from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS
-from keras_attention.data.corpora import corpus_from_files
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation
 from keras_attention.recipes.prepare import Resolved

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_attention import TranslationConfig
 from keras_attention.data import corpus_from_files
-from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.messages import (
     batches_text,
     corpus_text,

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.data.filters import Filters
-from keras_attention.data.tokenizer import Tokenizer
+from keras_attention import Tokenizer
+from keras_attention.data import Filters
 from keras_attention.recipes import plan as module
+from keras_attention.recipes import plan_training
 from keras_attention.recipes import probe_step as probe_step_module
-from keras_attention.recipes.plan import plan_training
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
 from keras_attention.utils import progress

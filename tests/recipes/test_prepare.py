@@ -6,9 +6,8 @@ import sys
 import pytest
 
 from keras_attention.data import ParallelText, Tokenizer
-from keras_attention.recipes import train_translation
+from keras_attention.recipes import plan_training, train_translation
 from keras_attention.recipes.catalog import BY_SIZE
-from keras_attention.recipes.plan import plan_training
 from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import SMALL, small_corpus
 

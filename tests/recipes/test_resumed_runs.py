@@ -16,8 +16,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks import ConsoleProgress, TranslationScores
-from keras_attention.callbacks.perplexity import ValidationPerplexity
+from keras_attention.callbacks import ConsoleProgress, TranslationScores, ValidationPerplexity
 from keras_attention.cli import train as cli
 from keras_attention.cli.train import run
 from keras_attention.data.mixed_batches import MixedBatches

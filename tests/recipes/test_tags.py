@@ -6,10 +6,9 @@ import shutil
 
 import pytest
 
-from keras_attention import Tokenizer, Translator
+from keras_attention import Tokenizer, Translator, corpus_from_files
 from keras_attention.cli.main import main
 from keras_attention.cli.train import run
-from keras_attention.data.corpora import corpus_from_files
 from keras_attention.recipes import plan_training, train_translation
 from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import SMALL, small_corpus, write_files

@@ -16,7 +16,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks.signals import StopOnSignal, StopTogether
+from keras_attention.callbacks import StopOnSignal
+from keras_attention.callbacks.signals import StopTogether
 from keras_attention.data import ParallelText
 from keras_attention.recipes import train_translation
 from keras_attention.training import processes

@@ -12,8 +12,8 @@ import threading
 import time
 from pathlib import Path
 
+from keras_attention import Translation
 from keras_attention.decoding.requests import WrongText
-from keras_attention.decoding.translation import Translation
 
 HOST = "127.0.0.1"
 WAIT = 120  # seconds at most, on a busy machine

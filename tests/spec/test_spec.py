@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import Transformer
 from keras_attention.layers import FeedForward, MultiHeadAttention, TransformerDecoderBlock
-from keras_attention.models.transformer import Transformer
 from keras_attention.spec import SpecError
 from keras_attention.spec.parts import ACTIVATIONS
 from tests.helpers import numpy

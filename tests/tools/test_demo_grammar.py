@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from keras_attention.data.corpora import load_corpus
+from keras_attention import load_corpus
 from keras_attention_viewer.tokens import split_words
 from tools.demo_grammar import lexicon
 from tools.demo_grammar.clauses import Clause

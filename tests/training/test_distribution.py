@@ -6,16 +6,10 @@ import socket
 import keras
 import pytest
 
-from keras_attention.training import processes
+from keras_attention.training import distribution_scope, initialize_processes, is_chief, processes
 from keras_attention.training.agreement import failing_together
-from keras_attention.training.distribution import (
-    STRATEGIES,
-    Devices,
-    available_devices,
-    distribution_scope,
-    is_chief,
-)
-from keras_attention.training.joining import check_launch, check_workers, initialize_processes
+from keras_attention.training.distribution import STRATEGIES, Devices, available_devices
+from keras_attention.training.joining import check_launch, check_workers
 from keras_attention.utils.agreed import is_agreed, is_told_here
 
 BACKEND = keras.backend.backend()

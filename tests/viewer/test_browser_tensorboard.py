@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention import SummaryWriter
 from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
 from tests.viewer.heads import SOURCE, entry, pointing, self_attention
 from tests.viewer.looks import cell, expect_pressed, expect_text, expect_theme, texts

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention import SummaryWriter
 from keras_attention_viewer import Entry
 from keras_attention_viewer.codec import PLUGIN_NAME, encode_header, entry_tag
 from keras_attention_viewer.tensorboard_data import AttentionData

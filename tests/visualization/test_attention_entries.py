@@ -4,9 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.models.transformer import Transformer
-from keras_attention.visualization.attention_entries import attention_entries, token_ranks
+from keras_attention import Tokenizer, Transformer
+from keras_attention.visualization import attention_entries, token_ranks
 
 pytestmark = pytest.mark.backends("torch")
 

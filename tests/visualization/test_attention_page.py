@@ -7,10 +7,8 @@ import re
 
 import pytest
 
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.decoding.translation import Translation
-from keras_attention.visualization import SummaryWriter, save_attention
-from keras_attention.visualization.attention_entries import attention_entries
+from keras_attention import Tokenizer, Translation
+from keras_attention.visualization import SummaryWriter, attention_entries, save_attention
 from keras_attention_viewer import measured
 from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
 from tests.visualization.test_attention_entries import PAIRS, Attending

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from keras_attention.visualization.curves import learning_rate_figure, positional_encoding_figure
+from keras_attention.visualization import learning_rate_figure, positional_encoding_figure
 
 pytestmark = pytest.mark.backends("tensorflow")
 

@@ -8,8 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.visualization import figures
-from keras_attention.visualization.heatmaps import attention_figure, attention_figures
+from keras_attention.visualization import attention_figure, attention_figures, figures
 from tests.visualization.test_figures import pixels_of
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -202,7 +201,7 @@ def test_figures_of_a_model_want_one_sentence_and_known_kinds():
 
 
 def test_figures_of_a_real_transformer():
-    from keras_attention.models.transformer import Transformer
+    from keras_attention import Transformer
 
     model = Transformer(
         vocabulary_size=11, num_layers=1, hidden_dim=12, intermediate_dim=14, num_heads=3

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention import SummaryWriter
 from tests.visualization.event_files import read_events, read_values
 
 pytestmark = pytest.mark.backends("tensorflow")

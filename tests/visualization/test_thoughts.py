@@ -4,12 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.decoding.translation import Translation
-from keras_attention.layers.multi_head_attention import MultiHeadAttention
+from keras_attention import MultiHeadAttention, Tokenizer, Transformer, Translation
 from keras_attention.models.attention_details import value_norms
-from keras_attention.models.transformer import Transformer
-from keras_attention.visualization.attention_entries import attention_entries
+from keras_attention.visualization import attention_entries
 from keras_attention_viewer import Entry
 from keras_attention_viewer.thoughts import decode_norms
 from tests import oracle

@@ -14,12 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.data.corpora import Corpus
-from keras_attention.data.parallel_text import ParallelText
+from keras_attention import Corpus, ParallelText, Tokenizer, Translator
 from keras_attention.data.presegmented import JOINER
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.decoding.constraints import TextConstraint
-from keras_attention.decoding.translator import Translator
+from keras_attention.decoding import TextConstraint
 from keras_attention.utils.checks import check_choice
 from keras_attention.utils.files import read_signed_json, write_atomically, write_signed_json
 from parsing.baselines import WordTags

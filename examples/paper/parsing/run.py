@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.data.corpora import Corpus
-from keras_attention.recipes.config import TranslationConfig
+from keras_attention import Corpus, TranslationConfig
 from keras_attention.recipes.run import Run
+from keras_attention.training import is_chief
 from keras_attention.training.agreement import chief_first
-from keras_attention.training.distribution import is_chief
 from keras_attention.utils.files import DamagedFile, read_json, write_json
 from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keras_attention.data.corpus import Corpus
+from keras_attention import Corpus, ParallelText
 from keras_attention.data.download import Origin, advising, download
-from keras_attention.data.parallel_text import ParallelText, PathLike
+from keras_attention.data.parallel_text import PathLike
 from keras_attention.data.text_files import existing_file, is_pipe
 from keras_attention.utils.progress import Progress
 from parsing.trees import escape_word, linearize, read_trees

@@ -15,9 +15,8 @@ from parsing.run import ParserRun
 from parsing.treebanks import treebank_from_files
 from parsing.trees import read_trees, write_tree
 
-from keras_attention.data.tokenizer import Tokenizer
+from keras_attention import Tokenizer, TranslationConfig
 from keras_attention.models import Transformer
-from keras_attention.recipes.config import TranslationConfig
 
 pytestmark = pytest.mark.backends("torch")
 WORDS = {
