@@ -189,14 +189,21 @@ def test_models_of_other_programs(foreign, run, tmp_path, command):
     ("options", "message"),
     [
         ([], "One model needs --source-file"),
-        (["{files}"], "give --target-language, such as de"),
+        (["{unnamed}"], "give --target-language, such as de"),
         (["{run}"], "'{model}' is no run, so it has kept no translations"),
         (["{run}", "{files}", "--target-language", "fr"], "translates into de"),
     ],
 )
-def test_bad_use_of_models_of_other_programs(foreign, run, refused, options, message):
-    model = foreign / "shared"
-    given = {"{files}": pair(foreign, "new"), "{run}": [run]}
+def test_bad_use_of_models_of_other_programs(foreign, run, tmp_path, refused, options, message):
+    model, unnamed = foreign / "shared", pair(tmp_path, "new", ".txt")
+    given = {"{files}": pair(foreign, "new"), "{unnamed}": unnamed, "{run}": [run]}
+    if options == ["{unnamed}"]:  # Neither the model nor an ending says the language.
+        model = shutil.copytree(model, tmp_path / "model")
+        settings = read_json(model / "tokenizer_config.json")
+        said = {"source_lang": None, "target_lang": None}
+        (model / "tokenizer_config.json").write_text(json.dumps(settings | said))
+        for file in ("new.en", "new.de"):
+            shutil.copy(foreign / file, tmp_path / f"{file}.txt")
     words = [word for option in options for word in given.get(option, [option])]
     told = refused("evaluate", model, *words)
     assert message.format(model=model) in told
