@@ -16,7 +16,6 @@ if "keras_attention_light" not in sys.modules:
 # Subpackage -> its public names. A subpackage is imported on the first use of one of its names.
 _PUBLIC_NAMES = {
     "layers": (
-        "BranchedAttention",
         "FeedForward",
         "MultiHeadAttention",
         "PositionalEncoding",
@@ -26,7 +25,15 @@ _PUBLIC_NAMES = {
         "TransformerDecoderBlock",
         "TransformerEncoderBlock",
     ),
-    "models": ("PRESETS", "Transformer", "TransformerDecoder", "TransformerEncoder"),
+    "models": (
+        "PRESETS",
+        "WEIGHTED_PRESETS",
+        "BranchedAttention",
+        "Transformer",
+        "TransformerDecoder",
+        "TransformerEncoder",
+        "WeightedTransformer",
+    ),
     "training": (
         "Adam",
         "LabelSmoothedCrossentropy",

@@ -211,7 +211,6 @@ def test_what_is_imported_is_declared():
 # What modules call when they are imported, beside decorators and types' constructors.
 CALLED_ON_IMPORT = {
     "_crossentropy.defvjp",
-    "_relu_branches.defvjp",
     "_amx_only",
     "_dense",
     "_island",
@@ -330,7 +329,6 @@ OVERRIDDEN_HOOKS = {
     "MultiHeadAttention._masked_softmax",
 }
 PRIVATE_NAMES_OF_KERAS = {
-    "layers/branched_attention.py": {"_kernel_initializer"},
     "layers/multi_head_attention.py": {
         "_attention_axes",
         "_dropout_layer",
@@ -350,6 +348,7 @@ PRIVATE_NAMES_OF_KERAS = {
     },
     "layers/parts.py": {"_remat_mode"},
     "layers/recompute.py": {"_flatten_layers"},
+    "models/weighted.py": {"_kernel_initializer"},
     "training/optimizer.py": {
         "_get_variable_index",
         "_learning_rate",

@@ -178,7 +178,7 @@ NO_DOORS = {
     *("PairedDifference", "Plan", "SpecError", "Stop", "TrainingStopped"),
     *("Translation", "VerifiedPreset"),
     # Plain declarations of what a model has; `TransformerSpec.check` says what is wrong with them.
-    *("AttentionSpec", "SSRUSpec", "BlockSpec", "BranchedAttentionSpec", "DenseSpec"),
+    *("AttentionSpec", "SSRUSpec", "BlockSpec", "DenseSpec"),
     *("EmbeddingSpec", "FeedForwardSpec", "NormSpec", "PositionsSpec", "StackSpec"),
     "TransformerSpec",
 }

@@ -27,7 +27,7 @@ from keras_attention import (
     TransformerEncoder,
     TransformerEncoderBlock,
 )
-from keras_attention.layers import BranchedAttention
+from keras_attention.models import BranchedAttention
 
 # What a door is called with: right tensors, from which wrong ones are derived.
 SIZES = {"B": 2, "T": 3, "S": 5, "D": 8, "E": 8, "F": 8, "N": 4, "W": 6, "V": 11}

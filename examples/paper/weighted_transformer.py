@@ -132,13 +132,7 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     branches = {
         name: getattr(options, name) for name in ("branch_feed_forward", "branched_decoder")
     }
-    arguments = {"branch_feed_forward": None}
-
-    def config_of(system: str) -> TranslationConfig:
-        own = branches if system == "weighted" else arguments
-        return dataclasses.replace(base, model_arguments={**base.model_arguments, **own})
-
-    configs = common.configs_of(SYSTEMS, options.seeds, config_of)
+    configs = common.configs_of(SYSTEMS, options.seeds, lambda system: base)
     corpus = common.corpus_of(options)
     number = options.test_sentences
     settings = {**common.deciding(corpus, base), **branches, "test_sentences": number}
@@ -167,11 +161,16 @@ def trained_and_tested(
     branches: Mapping[str, str],
 ) -> dict[str, Any]:
     """Train one model to its end, and return its figures."""
+    from weighted_run import WeightedRun, branch_file
+
     from keras_attention import MetricsLog, corpus_bleu
     from keras_attention.recipes.run import Run
 
     # Tokenizer and token store are the same for all runs.
-    run = Run(corpus, config, folder, shared=folder.parent)
+    if system == "weighted":
+        run: Run = WeightedRun(corpus, config, folder, branches, shared=folder.parent)
+    else:
+        run = Run(corpus, config, folder, shared=folder.parent)
     with run.started():
         if system == "small_start":
             shrink(run.model, start_ratio(run.model, branches["branch_feed_forward"]))
@@ -184,7 +183,7 @@ def trained_and_tested(
     entries = [entry for entry in MetricsLog(run.folder.metrics).read() if "loss" in entry]
     logged = [entry for entry in entries if entry["kind"] == "train"]
     speeds = [e["batches_per_second"] for e in logged if e.get("batches_per_second")]
-    weights = MetricsLog(run.folder.branches).read()
+    weights = MetricsLog(branch_file(folder)).read()
     return {
         "parameters": run.model.count_params(),
         "updates": [entry["update"] for entry in logged],
@@ -208,9 +207,9 @@ def start_ratio(model: Transformer, branch_feed_forward: str = "shared") -> floa
     """
     import keras
 
-    from keras_attention import Transformer
+    from keras_attention import WeightedTransformer
 
-    twin = Transformer(
+    twin = WeightedTransformer(
         **{
             **model.get_config(),
             "branch_feed_forward": branch_feed_forward,

@@ -45,8 +45,7 @@ DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "
 # Those arguments of the model that are options themselves; a file has them all, as `model_arguments`.
 MODEL_OPTIONS = (
     *("num_layers", "hidden_dim", "intermediate_dim", "num_heads", "dropout", "attention_dropout"),
-    *("normalize_first", "branch_feed_forward", "branched_decoder", "decoder_cell"),
-    "position_layout",
+    *("normalize_first", "decoder_cell", "position_layout"),
 )
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate")

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from keras_attention.engine.prepare import (
     BlockWeights,
-    BranchWeights,
     Matrix,
     Preparation,
     Weights,
@@ -29,7 +28,6 @@ from keras_attention.engine.prepare import (
 )
 from keras_attention.spec import (
     BlockSpec,
-    BranchedAttentionSpec,
     NormSpec,
     SSRUSpec,
     TransformerSpec,
@@ -154,16 +152,6 @@ class Operations:
             outputs = self.ops.add(outputs, matrix.bias)
         return outputs if activation is None else activation(outputs)
 
-    def weighted_sum(self, parts: Sequence[Any], weights: Any) -> Any:
-        """`sum_i weights_i parts_i` of N parts (R, F), which nothing else reads.
-
-        The weights are (N, 1), or None if all are 1.
-        """
-        if weights is None:
-            return sum(parts)
-        weights = self.ops.cast(weights, self.dtype)
-        return sum(part * weights[i] for i, part in enumerate(parts))
-
     def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
         """Layer normalisation of (R, D)."""
         return self.ops.layer_normalization(x, *norm, -1, epsilon)
@@ -207,10 +195,6 @@ class Operations:
         )
         outputs = self.ops.transpose(outputs, (0, 2, 1, 3))
         return self.ops.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
-
-    def separate_heads(self, outputs: Any) -> Sequence[Any]:
-        """Return what `attend` has joined, cut into the heads' own (R, d)."""
-        return self.ops.split(outputs, self.spec.num_heads, axis=-1)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         """`buffer` (B, N, P, d) with `new` (B, N, W, d) written at position `start`."""
@@ -274,7 +258,7 @@ def encode(
         )
         outputs = operations.attend(query, key, value, bias)
         outputs = operations.without_padding(outputs, tokens)
-        outputs = _joined_heads(operations, outputs, part.self_output, block.branched)
+        outputs = operations.linear(outputs, part.self_output)
         x = _added(operations, x, outputs, *own)
         x = _feed_forward(operations, x, part, block)
     x = _last_norm(operations, x, weights.encoder.norm, spec.encoder.norm)
@@ -323,7 +307,7 @@ def decode(
             _entered(operations, x, *cross), part.cross_projection, (spec.key_dim,), num_rows
         )
         outputs = operations.attend(query, source[0], source[1], memory_bias)
-        outputs = _joined_heads(operations, outputs, part.cross_output, block.branched)
+        outputs = operations.linear(outputs, part.cross_output)
         x = _added(operations, x, outputs, *cross)
         x = _feed_forward(operations, x, part, block)
     x = _last_norm(operations, x, weights.decoder.norm, spec.decoder.norm)
@@ -359,33 +343,11 @@ def _own(
         operations.append(old, added, step.start) for old, added in zip(buffer, new, strict=True)
     )
     outputs = operations.attend(query, key, value, step.history_bias)
-    outputs = _joined_heads(operations, outputs, part.self_output, block.branched)
+    outputs = operations.linear(outputs, part.self_output)
     return _added(operations, x, outputs, *own), (key, value)
 
 
-def _joined_heads(
-    operations: Operations, outputs: Any, weights: Any, branched: BranchedAttentionSpec | None
-) -> Any:
-    """Return what a block makes of its heads' outputs (R, N d): by a matrix, or by branches' networks."""
-    if not isinstance(weights, BranchWeights):
-        return operations.linear(outputs, weights)
-    assert branched is not None  # Only a branched attention has such weights.
-    activation = operations.activation(branched.feed_forwards[0].activation)
-    heads = operations.separate_heads(outputs)
-    parts = [
-        operations.linear(head, matrix, activation)
-        for head, matrix in zip(heads, weights.inner, strict=True)
-    ]
-    if len(branched.feed_forwards) > 1:
-        hidden = operations.ops.concatenate(parts, axis=-1)
-    else:
-        hidden = operations.weighted_sum(parts, weights.alpha)
-    return operations.linear(hidden, weights.outer)
-
-
 def _feed_forward(operations: Operations, x: Any, part: BlockWeights, block: BlockSpec) -> Any:
-    if block.feed_forward is None:
-        return x
     own = (block, block.feed_forward_norm, part.feed_forward_norm)
     activation = operations.activation(block.feed_forward.activation)
     hidden = operations.linear(_entered(operations, x, *own), part.inner, activation)

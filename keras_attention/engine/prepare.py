@@ -14,7 +14,6 @@ import numpy as np
 from keras_attention.spec import (
     AttentionSpec,
     BlockSpec,
-    BranchedAttentionSpec,
     DenseSpec,
     NormSpec,
     SSRUSpec,
@@ -43,19 +42,6 @@ class BlockWeights(NamedTuple):
     cross_projection: Any = None  # to queries
     cross_output: Any = None
     cross_norm: Any = None
-
-
-class BranchWeights(NamedTuple):
-    """What stands behind a branched attention's heads, in place of a matrix: its networks.
-
-    The output is `hidden outer`, and the hidden layer is made of the branches' own,
-    `activation(head_i inner_i)`: their sum, each times its part of `alpha`, or if each has a network of its
-    own, all of them side by side.
-    """
-
-    inner: tuple[Any, ...]
-    outer: Any
-    alpha: Any = None  # (N, 1); None where it is multiplied in
 
 
 class StackWeights(NamedTuple):
@@ -133,13 +119,10 @@ def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
         self_projection=_joined(*inputs, store=store),
         self_output=output,
         self_norm=store.norm(block.self_attention_norm),
+        inner=store.matrix(_matrix(block.feed_forward.inner, store)),
+        outer=store.matrix(_matrix(block.feed_forward.outer, store)),
+        feed_forward_norm=store.norm(block.feed_forward_norm),
     )
-    if block.feed_forward is not None and block.feed_forward_norm is not None:
-        weights = weights._replace(
-            inner=store.matrix(_matrix(block.feed_forward.inner, store)),
-            outer=store.matrix(_matrix(block.feed_forward.outer, store)),
-            feed_forward_norm=store.norm(block.feed_forward_norm),
-        )
     if cross is None or block.cross_attention_norm is None:
         return weights
     query, key, value = _projections(cross, store)
@@ -152,35 +135,8 @@ def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
 
 
 def _output(attention: AttentionSpec, store: Preparation) -> Any:
-    """Return what joins the heads: a matrix, or the networks of branches with kappa and W^O multiplied in."""
-    if not isinstance(attention, BranchedAttentionSpec):
-        return store.matrix(_matrix(attention.output, store, input_axes=2))
-    xp, number = store.xp, attention.output.kernel.shape[0]
-    kappa, alpha = store.read(attention.kappa), store.read(attention.alpha)
-    kernel = store.read(attention.output.kernel)
-    bias = None if attention.output.bias is None else store.read(attention.output.bias)
-    networks = attention.feed_forwards
-    # alpha relu(x) = relu(alpha x), for alpha is at least 0.
-    is_inside = len(networks) == 1 and networks[0].activation == "relu"
-    inner = []
-    for i in range(number):
-        network = _matrix(networks[i % len(networks)].inner, store)
-        added = network.bias
-        if bias is not None:
-            added = added + xp.matmul(kappa[i] * bias[None], network.kernel)[0]
-        product = xp.matmul(kappa[i] * kernel[i], network.kernel)
-        if is_inside:
-            product, added = product * alpha[i], added * alpha[i]
-        inner.append(store.matrix(Matrix(product, added)))
-    outer = [_matrix(network.outer, store) for network in networks]
-    if len(networks) == 1:
-        last = Matrix(outer[0].kernel, outer[0].bias * xp.sum(alpha))
-        apart = None if is_inside else xp.reshape(alpha, (-1, 1))
-        return BranchWeights(tuple(inner), store.matrix(last), apart)
-    joined = [part.kernel * alpha[i] for i, part in enumerate(outer)]
-    total = sum(part.bias * alpha[i] for i, part in enumerate(outer))
-    last = Matrix(xp.concatenate(joined, axis=0), total)
-    return BranchWeights(tuple(inner), store.matrix(last))
+    """Return the matrix that joins the heads."""
+    return store.matrix(_matrix(attention.output, store, input_axes=2))
 
 
 def _projections(attention: AttentionSpec, store: Preparation) -> list[Matrix]:

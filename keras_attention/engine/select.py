@@ -255,10 +255,9 @@ def refusal(name: str, spec: TransformerSpec, precision: str) -> str | None:
     for kind, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         for index, block in enumerate(stack.blocks):
             where = f"{kind} block {index + 1}"
-            for network in block.networks:
-                if network.activation not in abilities.activations:
-                    activation = network.activation
-                    return f"engine={name!r} has no activation {activation!r}, which {where} has."
+            activation = block.feed_forward.activation
+            if activation not in abilities.activations:
+                return f"engine={name!r} has no activation {activation!r}, which {where} has."
     if name == "ctranslate2":
         from keras_attention.interop.ctranslate2 import check_exportable
 

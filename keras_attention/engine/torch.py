@@ -90,20 +90,6 @@ class TorchOperations(Operations):
         outputs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
         return outputs.transpose(1, 2).reshape(-1, self.spec.num_heads * self.spec.value_dim)
 
-    def separate_heads(self, outputs: Any) -> Any:
-        # oneDNN wants each contiguous: one copy here saves one for each head.
-        heads = outputs.unflatten(-1, (self.spec.num_heads, -1))
-        return heads.transpose(0, 1).contiguous().unbind()
-
-    def weighted_sum(self, parts: Any, weights: Any) -> Any:
-        if weights is not None:
-            weights = weights.to(parts[0].dtype)
-            parts = [part.mul_(weight) for part, weight in zip(parts, weights, strict=True)]
-        total, *others = parts
-        for part in others:
-            total.add_(part)
-        return total
-
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         end = start + new.shape[2]
         buffer[:, :, start:end].copy_(new)

@@ -94,17 +94,12 @@ class WatchedSpec:
         logits, _ = state.step(decoder_token_ids, 0, 0, bias, None, in_a_row=True)
         scores: dict[str, list[np.ndarray]] = {}
         norms: dict[str, list[np.ndarray]] = {}
-        branched = set()
         for (kind, attention), (weights, value) in zip(
             self._attentions(), operations.seen, strict=True
         ):
             scores.setdefault(kind, []).append(weights)
-            if type(attention) is AttentionSpec:
-                made = value[:rows] @ np.asarray(attention.output.kernel, "float32")
-                norms.setdefault(kind, []).append(np.linalg.norm(made, axis=-1))
-            else:
-                branched.add(kind)  # Its parts are no sum of transformed values.
-        norms = {kind: layers for kind, layers in norms.items() if kind not in branched}
+            made = value[:rows] @ np.asarray(attention.output.kernel, "float32")
+            norms.setdefault(kind, []).append(np.linalg.norm(made, axis=-1))
         return scores, norms, logits[:rows]
 
     def _attentions(self) -> list[tuple[str, Any]]:

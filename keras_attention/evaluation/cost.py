@@ -40,8 +40,6 @@ class ModelSizes:
     key_dim: int
     value_dim: int
     decoder_cell: str = "attention"
-    branch_feed_forward: str | None = None
-    branched_decoder: str = "cross"
 
     @classmethod
     def of(cls, model: Any) -> ModelSizes:
@@ -76,8 +74,8 @@ def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any
     This counts the projections, attention scores and their products with the values, feed-forward networks
     and the projection to the vocabulary. It does not count look-ups, normalisation, softmax, residuals and
     dropout: they are not matrix products, and well below 1 % of the base model. Causal attention counts in
-    full, and so does attention within a window, which is a mask. An SSRU counts its two products. The
-    product of W^O and W_1 of branches is computed once for all rows, so `training_flops` counts it.
+    full, and so does attention within a window, which is a mask. An SSRU counts its two products. A
+    Weighted Transformer counts as the plain one of its sizes.
 
     Pass padded lengths to count all positions that are computed, or the sentences' own lengths to count
     only real tokens.
@@ -114,30 +112,27 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
     widths = sizes.num_heads * (sizes.key_dim + sizes.value_dim)
     source = _length("source_length", source_length)
     target = _length("target_length", target_length)
-    branched = None if sizes.branch_feed_forward is None else sizes.branched_decoder
 
-    def projections(queries: Any, keys: Any, branches: bool) -> Any:
-        # W^Q and W^O at each query, W^K and W^V at each key; the W^O of branches is in their W_1.
-        output = 2 * d * sizes.num_heads * sizes.value_dim * queries
-        return 2 * d * widths * (queries + keys) - (output if branches else 0)
+    def projections(queries: Any, keys: Any) -> Any:
+        # W^Q and W^O at each query, W^K and W^V at each key.
+        return 2 * d * widths * (queries + keys)
 
     def scores(pairs: Any) -> Any:
         return 2 * widths * pairs
 
     def feed_forward(positions: Any) -> Any:
-        inner, outer = branch_kernels(sizes), d * sizes.intermediate_dim
-        return 2 * ((inner or outer) + outer) * positions
+        return 4 * d * sizes.intermediate_dim * positions
 
     if sizes.decoder_cell == "ssru":
         own = {"decoder: SSRU": decoder * 2 * 2 * d * d * target}
     else:
         own = {
-            "decoder: projections, self": decoder * projections(target, target, branched == "self"),
+            "decoder: projections, self": decoder * projections(target, target),
             "decoder: scores and sums, self": decoder * scores(target * target),
         }
-    cross = projections(target, source, branched == "cross")
+    cross = projections(target, source)
     return {
-        "encoder: projections": encoder * projections(source, source, branched is not None),
+        "encoder: projections": encoder * projections(source, source),
         "encoder: scores and sums": encoder * scores(source * source),
         "encoder: feed-forward": encoder * feed_forward(source),
         **own,
@@ -146,14 +141,6 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
         "decoder: feed-forward": decoder * feed_forward(target),
         "softmax": 2 * d * sizes.output_size * target,
     }
-
-
-def branch_kernels(sizes: ModelSizes) -> int:
-    """Size of the products of W^O and W_1 in a branched layer; 0 without branches."""
-    if sizes.branch_feed_forward is None:
-        return 0
-    numbers = sizes.num_heads * sizes.value_dim * sizes.intermediate_dim
-    return numbers if sizes.branch_feed_forward == "shared" else numbers // sizes.num_heads
 
 
 def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
@@ -177,15 +164,14 @@ def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
     '9.5e+17'
     """
     sizes = ModelSizes.of(model)
-    # The kernels of the branches in encoder and decoder, which cost the same for a batch of any size.
-    total, once = 0, sum(sizes.depths) * 2 * sizes.hidden_dim * branch_kernels(sizes)
+    total = 0
     for shape in check_iterable("shapes", shapes):
         if not isinstance(shape, list | tuple) or len(shape) != 3:
             raise ValueError(f"`shapes` must hold (rows, S, T) of batches. Received: {shape!r}")
         for size in shape:
             check_integer("shapes", size, 0)
         rows, source, target = shape
-        total += rows * transformer_flops(sizes, source, target) + once
+        total += rows * transformer_flops(sizes, source, target)
     return 3 * total
 
 

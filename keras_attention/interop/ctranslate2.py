@@ -100,7 +100,7 @@ def export_ctranslate2(
 
     Raises:
         ImportError: If CTranslate2 is not installed.
-        ValueError: If CTranslate2 does not support the model (an activation, branches, an SSRU), the model
+        ValueError: If CTranslate2 does not support the model (an activation, an SSRU), the model
             has no spec, the tokenizer belongs to another model, `quantization` is unknown, or the path holds
             anything but an exported model.
 
@@ -165,12 +165,6 @@ def write_model(
 def check_exportable(spec: TransformerSpec) -> None:
     """Raise a ValueError for a model that CTranslate2 does not support."""
     options = spec.options()  # refuses blocks that differ
-    if "branch_feed_forward" in options:
-        raise ValueError(
-            "CTranslate2 has no branched attention, so a Weighted Transformer cannot be exported: it has "
-            "a nonlinear network behind each head, where CTranslate2 joins the heads before. Translate "
-            "with `Translator`."
-        )
     if options["decoder_cell"] == "ssru":
         raise ValueError(
             "CTranslate2 has no SSRU in place of a decoder's self-attention, so this model cannot be "
@@ -255,9 +249,8 @@ def _without_padding(spec: TransformerSpec, table: np.ndarray) -> np.ndarray:
 
 def _set_block(layer: Any, block: BlockSpec) -> None:
     """Weights of an encoder or decoder block."""
-    # A block with branches, which has neither, and one with an SSRU were refused earlier.
+    # A block with an SSRU was refused earlier.
     assert isinstance(block.self_attention, AttentionSpec)
-    assert block.feed_forward is not None and block.feed_forward_norm is not None
     _set_attention(layer.self_attention, block.self_attention, own=True)
     _set_norm(layer.self_attention.layer_norm, block.self_attention_norm)
     if block.cross_attention is not None and block.cross_attention_norm is not None:

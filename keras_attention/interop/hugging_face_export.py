@@ -90,8 +90,8 @@ def export_hugging_face(
 
     Raises:
         ImportError: If safetensors or protobuf is not installed.
-        ValueError: If transformers has no such model: it has other positions than the paper's,
-            branches, an SSRU, or heads wider than D / N. Or the tokenizer belongs to another model,
+        ValueError: If transformers has no such model: it has other positions than the paper's, an
+            SSRU, or heads wider than D / N. Or the tokenizer belongs to another model,
             or the path holds anything but an exported model.
 
     Example:
@@ -154,7 +154,6 @@ def _check_exportable(spec: TransformerSpec) -> None:
         else ""
     )
     for is_refused, theirs, ours in (
-        ("branch_feed_forward" in options, "no branched attention", "branches"),
         (options["decoder_cell"] == "ssru", "self-attention in every decoder", "an SSRU"),
         (layout != "interleaved", "the paper's positions", f"position_layout={layout!r}"),
         (activation not in ACTIVATIONS, f"the activations {list(ACTIVATIONS)}", f"{activation!r}"),
@@ -379,7 +378,6 @@ class _Export(MarianFiles):
             yield from self._attention(f"{name}.encoder_attn", block.cross_attention)
             yield from _norm(f"{name}.encoder_attn_layer_norm", block.cross_attention_norm)
         # What has none of these was refused earlier.
-        assert block.feed_forward is not None and block.feed_forward_norm is not None
         yield from _dense(f"{name}.fc1", block.feed_forward.inner)
         yield from _dense(f"{name}.fc2", block.feed_forward.outer)
         yield from _norm(f"{name}.final_layer_norm", block.feed_forward_norm)

@@ -52,7 +52,7 @@ def export_onnx(
       `generation_config.json` and the files of `MarianTokenizer`, with the same ids. transformers'
       `generate` has another length penalty; see `export_hugging_face`.
 
-    Every model that has a spec can be written: with branches, SSRUs (whose past is
+    Every model that has a spec can be written: with SSRUs (whose past is
     `past_key_values.N.decoder.state`), any positions and activations. Weights are float32; they are written
     as they are, in each backend to the same bytes.
 

@@ -16,7 +16,6 @@ import numpy as np
 from keras_attention.spec.parts import (
     AttentionSpec,
     BlockSpec,
-    BranchedAttentionSpec,
     DenseSpec,
     EmbeddingSpec,
     FeedForwardSpec,
@@ -357,25 +356,9 @@ class _Writer:
         scores = self._add("MatMul", query, self._add("Transpose", key, perm=[0, 1, 3, 2]))
         shares = self._add("Softmax", self._add("Add", scores, bias), axis=-1)
         heads = self._add("MatMul", shares, value)
-        if isinstance(part, BranchedAttentionSpec):
-            return self._branches(heads, part, path)
         joined = self._add("Transpose", heads, perm=[0, 2, 1, 3])
         joined = self._add("Reshape", joined, [0, 0, math.prod(part.output.kernel.shape[:2])])
         return self._linear(joined, part.output, f"{path}.output", inputs=2)
-
-    def _branches(self, heads: str, part: BranchedAttentionSpec, path: str) -> str:
-        """Weighted branches: `sum_i alpha_i FFN_i(kappa_i (head_i W_i^O + b_O))`."""
-        total = ""
-        for i in range(len(part.kappa)):
-            x = self._add("Gather", heads, i, axis=1)  # (B, T, U)
-            dense = DenseSpec(part.output.kernel[i], part.output.bias)
-            x = self._linear(x, dense, f"{path}.output.{i}", part.kappa[i])
-            if part.feed_forwards:
-                number = i % len(part.feed_forwards)
-                x = self._network(x, part.feed_forwards[number], f"{path}.feed_forwards.{number}")
-            x = self._add("Mul", x, float(part.alpha[i]))
-            total = self._add("Add", total, x) if total else x
-        return total
 
     def _states(self, x: str, part: SSRUSpec, path: str, before: str | None) -> str:
         """Return an SSRU's states (B, T, D), from the last one of `before` (B, P, D) or from zeros."""

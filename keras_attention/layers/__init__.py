@@ -1,6 +1,5 @@
 """The layers of the Transformer, each usable alone in a Keras model."""
 
-from keras_attention.layers.branched_attention import BranchedAttention
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
@@ -12,7 +11,6 @@ from keras_attention.layers.ssru import SSRU
 
 __all__ = [
     "SSRU",
-    "BranchedAttention",
     "FeedForward",
     "MultiHeadAttention",
     "PositionalEncoding",

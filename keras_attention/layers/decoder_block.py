@@ -13,7 +13,7 @@ from keras_attention.layers.multi_head_attention import State
 from keras_attention.layers.parts import call_part
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.layers.ssru import SSRU, state_dtype
-from keras_attention.spec.parts import BlockSpec, BranchedDecoder, BranchFeedForward, DecoderCell
+from keras_attention.spec.parts import BlockSpec, DecoderCell
 from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
 
 
@@ -39,15 +39,8 @@ class TransformerDecoderBlock(TransformerBlock):
         layer_norm_epsilon: Added to the variance in the layer normalisations. Defaults to 1e-6.
         sliding_window: In self-attention, positions less than this far apart see each other: the
             paper's restricted self-attention with r = 2 sliding_window - 1. Defaults to None, no limit.
-        branch_feed_forward: `"shared"` or `"split"` for the Weighted Transformer's block, in which one
-            sub-layer, `BranchedAttention`, replaces one attention and the network. Defaults to None, the
-            paper's block.
         kernel_initializer: Initializer of all kernels. Defaults to `"glorot_uniform"`.
         seed: Integer seed of the dropouts, or None. Defaults to None.
-        branched_decoder: Which attention has the branches: `"cross"`, or `"self"` followed by plain
-            cross-attention. Equation 7 of the Weighted Transformer joins an attention to the network that
-            follows it, which is `"cross"`; its text says "masked in the decoder layers", which is
-            `"self"`. Defaults to `"cross"`.
         decoder_cell: `"attention"`, or `"ssru"` for an `SSRU` in place of masked self-attention. It has no
             heads, no window, and no weights of attention. Defaults to `"attention"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -81,7 +74,7 @@ class TransformerDecoderBlock(TransformerBlock):
     Raises:
         ValueError: If an argument is out of range, `num_heads` does not divide D and there is no
             `key_dim`, neither `encoder_sequence` nor `memory` is given, or an SSRU gets what only
-            attention can use: a window, branches, `decoder_attention_mask` or `self_head_mask`.
+            attention can use: a window, `decoder_attention_mask` or `self_head_mask`.
 
     Example:
 
@@ -119,16 +112,13 @@ class TransformerDecoderBlock(TransformerBlock):
         use_attention_bias: bool = False,
         layer_norm_epsilon: Positive = 1e-6,
         sliding_window: Count | None = None,
-        branch_feed_forward: BranchFeedForward | None = None,
         kernel_initializer: Named = "glorot_uniform",
         seed: FromZero | None = None,
-        branched_decoder: BranchedDecoder = "cross",
         decoder_cell: DecoderCell = "attention",
         **kwargs: Any,
     ):
         arguments = checked(locals())
         if decoder_cell == "ssru":
-            check_fits_cell(branch_feed_forward, branched_decoder)
             if sliding_window is not None:
                 raise ValueError(
                     "An SSRU has no window: leave `sliding_window` out, or pass decoder_cell='attention'. "
@@ -142,7 +132,6 @@ class TransformerDecoderBlock(TransformerBlock):
         memory_shape = encoder_sequence_shape or decoder_sequence_shape
         self._width, self._memory_width = decoder_sequence_shape[-1], memory_shape[-1]
         hidden_dim = decoder_sequence_shape[-1]
-        branched = self.branched_decoder if self.branch_feed_forward is not None else None
         self.self_attention: Any
         if self.decoder_cell == "ssru":
             initializer = part_initializer(self.kernel_initializer, "ssru")
@@ -151,11 +140,11 @@ class TransformerDecoderBlock(TransformerBlock):
             )
             self.self_attention.build(decoder_sequence_shape)
         else:
-            self.self_attention = self._attention("self_attention", hidden_dim, branched == "self")
+            self.self_attention = self._attention("self_attention", hidden_dim)
             self.self_attention.build(decoder_sequence_shape, decoder_sequence_shape)
         self.self_attention_residual = self._residual("self_attention_residual")
         self.self_attention_residual.build(decoder_sequence_shape)
-        self.cross_attention = self._attention("cross_attention", hidden_dim, branched == "cross")
+        self.cross_attention = self._attention("cross_attention", hidden_dim)
         self.cross_attention.build(decoder_sequence_shape, memory_shape)
         self.cross_attention_residual = self._residual("cross_attention_residual")
         self.cross_attention_residual.build(decoder_sequence_shape)
@@ -316,12 +305,3 @@ class TransformerDecoderBlock(TransformerBlock):
         elif cache is not None:
             results.append({k: keras.KerasTensor(v.shape, v.dtype) for k, v in cache.items()})
         return tuple(results) if len(results) > 1 else results[0]
-
-
-def check_fits_cell(branch_feed_forward: str | None, branched_decoder: str) -> None:
-    """Refuse branches of the self-attention that an SSRU replaces."""
-    if branch_feed_forward is not None and branched_decoder == "self":
-        raise ValueError(
-            "An SSRU takes the place of self-attention, so branched_decoder='self' has no heads: pass "
-            "branched_decoder='cross', or decoder_cell='attention'."
-        )

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 
 from keras_attention.layers.arguments import Configured, Named, checked
-from keras_attention.layers.branched_attention import BranchedAttention
 from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.door import Door
 from keras_attention.layers.feed_forward import FeedForward
@@ -13,7 +12,7 @@ from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.parts import call_part
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
-from keras_attention.spec.parts import BlockSpec, BranchFeedForward, SpecError
+from keras_attention.spec.parts import BlockSpec, SpecError
 from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
 
 
@@ -28,22 +27,17 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
     def known_sizes(self) -> dict[str, int | None]:
         return {**super().known_sizes(), "N": self.num_heads}
 
-    def _attention(self, name: str, hidden_dim: int, branched: bool = False) -> MultiHeadAttention:
+    def _attention(
+        self, name: str, hidden_dim: int, kind: Any = MultiHeadAttention, **more: Any
+    ) -> MultiHeadAttention:
+        """Make an attention. A block of another kind overrides this, and the two for the network."""
         if self.key_dim is None and hidden_dim % self.num_heads:
             raise ValueError(
                 f"`num_heads` must divide the width of the inputs when `key_dim` is not given. "
                 f"Received: num_heads={self.num_heads}, width {hidden_dim}. Pass `key_dim`, or a "
                 "number of heads that divides the width."
             )
-        network: dict[str, Any] = {
-            "intermediate_dim": self.intermediate_dim,
-            "branch_feed_forward": self.branch_feed_forward,
-            "activation": self.activation,
-            "activation_dropout": self.activation_dropout,
-        }
-        kind = BranchedAttention if branched else MultiHeadAttention
         return kind(
-            **(network if branched else {}),
             num_heads=self.num_heads,
             key_dim=self.key_dim or hidden_dim // self.num_heads,
             value_dim=self.value_dim,
@@ -54,13 +48,11 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
             seed=part_seed(self.seed, name),
             dtype=self.dtype_policy,
             name=name,
+            **more,
         )
 
     def _build_feed_forward(self, input_shape: Any) -> None:
-        """Build the network and its residual connection; neither if a branched attention has them."""
-        self.feed_forward = self.feed_forward_residual = None
-        if self.branch_feed_forward is not None:
-            return
+        """Build the network and its residual connection."""
         self.feed_forward = FeedForward(
             self.intermediate_dim,
             activation=self.activation,
@@ -75,8 +67,6 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
         self.feed_forward_residual.build(input_shape)
 
     def _apply_feed_forward(self, x: Any, training: bool | None) -> Any:
-        if self.feed_forward is None or self.feed_forward_residual is None:
-            return x
         residual = self.feed_forward_residual
         update = call_part(self, self.feed_forward, residual.normalize_input(x), training=training)
         return call_part(self, residual, x, update, training=training)
@@ -95,7 +85,7 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
         """Return the block's spec, from the sub-layers of these names and their connections."""
         check_declares_itself(self)
         parts = {}
-        for name in sublayers if self.feed_forward is None else (*sublayers, "feed_forward"):
+        for name in (*sublayers, "feed_forward"):
             residual = getattr(self, f"{name}_residual")
             parts[name] = declared(self, getattr(self, name))
             parts[f"{name}_norm"] = declared(self, residual)
@@ -127,8 +117,6 @@ class TransformerEncoderBlock(TransformerBlock):
         layer_norm_epsilon: Added to the variance in the layer normalisations. Defaults to 1e-6.
         sliding_window: In self-attention, positions less than this far apart see each other: the
             paper's restricted self-attention with r = 2 sliding_window - 1. Defaults to None, no limit.
-        branch_feed_forward: `"shared"` or `"split"` for the Weighted Transformer's block, in which one
-            sub-layer, `BranchedAttention`, replaces both. Defaults to None, the paper's block.
         kernel_initializer: Initializer of all kernels. Defaults to `"glorot_uniform"`.
         seed: Integer seed of the dropouts, or None. Defaults to None.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -179,7 +167,6 @@ class TransformerEncoderBlock(TransformerBlock):
         use_attention_bias: bool = False,
         layer_norm_epsilon: Positive = 1e-6,
         sliding_window: Count | None = None,
-        branch_feed_forward: BranchFeedForward | None = None,
         kernel_initializer: Named = "glorot_uniform",
         seed: FromZero | None = None,
         **kwargs: Any,
@@ -188,8 +175,7 @@ class TransformerEncoderBlock(TransformerBlock):
 
     def build(self, input_shape: Any) -> None:
         self._width = input_shape[-1]
-        is_branched = self.branch_feed_forward is not None
-        self.self_attention = self._attention("self_attention", input_shape[-1], is_branched)
+        self.self_attention = self._attention("self_attention", input_shape[-1])
         self.self_attention.build(input_shape, input_shape)
         self.self_attention_residual = self._residual("self_attention_residual")
         self.self_attention_residual.build(input_shape)

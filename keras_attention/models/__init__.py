@@ -3,6 +3,19 @@
 from keras_attention.models.decoder import TransformerDecoder
 from keras_attention.models.encoder import TransformerEncoder
 from keras_attention.models.transformer import Transformer
+from keras_attention.models.weighted import (
+    WEIGHTED_PRESETS,
+    BranchedAttention,
+    WeightedTransformer,
+)
 from keras_attention.spec.presets import PRESETS
 
-__all__ = ["PRESETS", "Transformer", "TransformerDecoder", "TransformerEncoder"]
+__all__ = [
+    "PRESETS",
+    "WEIGHTED_PRESETS",
+    "BranchedAttention",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerEncoder",
+    "WeightedTransformer",
+]

@@ -6,13 +6,12 @@ import keras
 from keras import ops
 
 from keras_attention.layers.arguments import Named, activation_config, checked
-from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.masks import check_mask
 from keras_attention.models.parts import Parts, check_blocks
 from keras_attention.models.stacks import DecoderStack, Memory
 from keras_attention.models.token_ids import check_sequences, check_token_ids
-from keras_attention.spec.parts import BranchedDecoder, BranchFeedForward, DecoderCell, Layout
+from keras_attention.spec.parts import DecoderCell, Layout
 from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
 from keras_attention.utils.checks import check_integer, check_numbers, static_shape
 
@@ -44,8 +43,6 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
             `normalize_first`.
         use_attention_bias: Whether attention projections have biases. Defaults to False.
         layer_norm_epsilon: Added to the variance in each layer normalisation. Defaults to 1e-6.
-        branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer; see `BranchedAttention`.
-        branched_decoder: Which attention has the branches, `"cross"` or `"self"`.
         decoder_cell: `"attention"`, or `"ssru"` for an `SSRU` in place of masked self-attention.
         position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
         max_length: Number of learned positions. Sinusoids have no limit and ignore it.
@@ -98,8 +95,6 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         final_normalization: bool | None = None,
         use_attention_bias: bool = False,
         layer_norm_epsilon: Positive = 1e-6,
-        branch_feed_forward: BranchFeedForward | None = None,
-        branched_decoder: BranchedDecoder = "cross",
         decoder_cell: DecoderCell = "attention",
         position_layout: Layout = "interleaved",
         max_length: Count = 256,
@@ -127,7 +122,7 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         parts = Parts({**config, "target_vocabulary_size": None}, self.dtype_policy)
         self.output_embedding, _ = parts.token_embeddings()
         self.decoder_positions, self.decoder_dropout = parts.positions("decoder")
-        self.decoder_blocks = parts.stack(TransformerDecoderBlock, "decoder")
+        self.decoder_blocks = parts.stack("decoder")
         if self.final_normalization:
             self.decoder_normalization = parts.final_normalization("decoder")
         self.built = True

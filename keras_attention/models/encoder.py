@@ -6,10 +6,10 @@ import keras
 
 from keras_attention.layers.arguments import Named, activation_config, checked
 from keras_attention.layers.door import Door
-from keras_attention.layers.encoder_block import TransformerEncoderBlock, first_given
+from keras_attention.layers.encoder_block import first_given
 from keras_attention.models.parts import Parts, check_blocks
 from keras_attention.models.stacks import EncoderStack
-from keras_attention.spec.parts import BranchFeedForward, Layout
+from keras_attention.spec.parts import Layout
 from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
 
 
@@ -38,7 +38,6 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
             `normalize_first`.
         use_attention_bias: Whether attention projections have biases. Defaults to False.
         layer_norm_epsilon: Added to the variance in each layer normalisation. Defaults to 1e-6.
-        branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer; see `BranchedAttention`.
         position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
         max_length: Number of learned positions. Sinusoids have no limit and ignore it.
         attention_window: Positions less than this far apart see each other: restricted self-attention (Table
@@ -95,7 +94,6 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
         final_normalization: bool | None = None,
         use_attention_bias: bool = False,
         layer_norm_epsilon: Positive = 1e-6,
-        branch_feed_forward: BranchFeedForward | None = None,
         position_layout: Layout = "interleaved",
         max_length: Count = 256,
         attention_window: Count | None = None,
@@ -120,7 +118,7 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
         self._width = input_shape[-1]
         parts = Parts({**self._config, "hidden_dim": self._width}, self.dtype_policy)
         self.encoder_positions, self.encoder_dropout = parts.positions("encoder")
-        self.encoder_blocks = parts.stack(TransformerEncoderBlock, "encoder")
+        self.encoder_blocks = parts.stack("encoder")
         if self.final_normalization:
             self.encoder_normalization = parts.final_normalization("encoder")
         self.built = True

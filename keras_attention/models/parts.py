@@ -2,17 +2,17 @@
 
 import inspect
 import reprlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_attention.layers.branched_attention import check_split
-from keras_attention.layers.decoder_block import check_fits_cell
+from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_index
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
+from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.residual import LayerNormalization
 from keras_attention.layers.ssru import SSRU, state_dtype
@@ -28,6 +28,10 @@ from keras_attention.utils.forks import check_process
 
 # What `keras.Model` takes as well.
 KERAS_ARGUMENTS = ("name", "dtype", "trainable", "activity_regularizer", "autocast")
+BLOCKS: dict[str, type[keras.layers.Layer]] = {
+    "encoder": TransformerEncoderBlock,
+    "decoder": TransformerDecoderBlock,
+}
 
 
 class Parts:
@@ -90,14 +94,15 @@ class Parts:
         dropout.build(self.sequence_shape)
         return positions, dropout
 
-    def stack(self, block: type[keras.layers.Layer], kind: str) -> list[Any]:
-        """Return the blocks of the encoder or the decoder."""
+    def stack(self, kind: str, make_block: Callable[..., Any] | None = None) -> list[Any]:
+        """Return the blocks of the encoder or the decoder, made by `make_block` if it is given."""
+        block = BLOCKS[kind]
         is_encoder = kind == "encoder"
         names = inspect.signature(block).parameters.keys() & self.config.keys() - {"seed"}
         has_attention = is_encoder or self.config["decoder_cell"] == "attention"
         blocks = []
         for index in range(depths_of(self.config["num_layers"])[0 if is_encoder else 1]):
-            layer = block(
+            layer = (make_block or block)(
                 **{name: self.config[name] for name in names},
                 sliding_window=self.config["attention_window"] if has_attention else None,
                 kernel_initializer=keras.initializers.GlorotUniform(self.next_seed()),
@@ -213,9 +218,6 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
 
 def check_blocks(config: dict[str, Any]) -> None:
     """Refuse arguments of a stack of blocks that exclude each other."""
-    check_split(config["branch_feed_forward"], config["intermediate_dim"], config["num_heads"])
-    if config.get("decoder_cell") == "ssru":
-        check_fits_cell(config["branch_feed_forward"], config["branched_decoder"])
     if config["normalize_first"] and config["final_normalization"] is False:
         raise ValueError(
             "With `normalize_first`, nothing else normalises what a stack returns: leave out "

@@ -1,21 +1,20 @@
 """The Transformer (section 3 of the paper)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_attention.layers.arguments import Named, activation_config, checked
-from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
-from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.parts import call_part
 from keras_attention.models.attention_details import AttentionDetails, norms_by_kind
 from keras_attention.models.declared import declared_transformer
 from keras_attention.models.guided_alignment import GuidedModel
-from keras_attention.models.parts import Parts, check_arguments
+from keras_attention.models.parts import BLOCKS, Parts, check_arguments
 from keras_attention.models.pretrained import Pretrained
 from keras_attention.models.stacks import DecoderStack, EncoderStack, Memory, self_attention_of
 from keras_attention.models.token_ids import (
@@ -28,7 +27,7 @@ from keras_attention.models.token_ids import (
 )
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
-from keras_attention.spec.parts import BranchedDecoder, BranchFeedForward, DecoderCell, Layout
+from keras_attention.spec.parts import DecoderCell, Layout
 from keras_attention.utils.arguments import Count, Depths, FromZero, Positive, Rate
 from keras_attention.utils.checks import check_integer, depths_of
 
@@ -63,8 +62,6 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
             `normalize_first`; True gives post-norm stacks one, too, as `torch.nn.Transformer` has.
         use_attention_bias: Whether attention projections have biases. Defaults to False.
         layer_norm_epsilon: Added to the variance in each layer normalisation. Defaults to 1e-6.
-        branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer; see `BranchedAttention`.
-        branched_decoder: Which attention of its decoder has the branches, `"cross"` or `"self"`.
         decoder_cell: `"attention"`, or `"ssru"` for an `SSRU` in place of the decoder's masked
             self-attention: fast to decode, without heads. Defaults to `"attention"`.
         position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
@@ -129,8 +126,6 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
         final_normalization: bool | None = None,
         use_attention_bias: bool = False,
         layer_norm_epsilon: Positive = 1e-6,
-        branch_feed_forward: BranchFeedForward | None = None,
-        branched_decoder: BranchedDecoder = "cross",
         decoder_cell: DecoderCell = "attention",
         position_layout: Layout = "interleaved",
         max_length: Count = 256,
@@ -158,7 +153,7 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
         self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
         self.normalize_first = normalize_first
         self.final_normalization = normalize_first or bool(final_normalization)
-        self.branch_feed_forward, self.decoder_cell = branch_feed_forward, decoder_cell
+        self.decoder_cell = decoder_cell
         self.pad_token_id, self.end_token_id = pad_token_id, end_token_id
         self.start_token_id = pad_token_id if start_token_id is None else start_token_id
         self.suppressed_token_ids: tuple[int, ...] = config["suppressed_token_ids"]
@@ -168,12 +163,21 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
         self.token_embedding, self.target_embedding = parts.token_embeddings()
         self.encoder_positions, self.encoder_dropout = parts.positions("encoder")
         self.decoder_positions, self.decoder_dropout = parts.positions("decoder")
-        self.encoder_blocks = parts.stack(TransformerEncoderBlock, "encoder")
-        self.decoder_blocks = parts.stack(TransformerDecoderBlock, "decoder")
+        self.encoder_blocks = parts.stack("encoder", partial(self.make_block, "encoder"))
+        self.decoder_blocks = parts.stack("decoder", partial(self.make_block, "decoder"))
         if self.final_normalization:
             self.encoder_normalization = parts.final_normalization("encoder")
             self.decoder_normalization = parts.final_normalization("decoder")
         self.built = True
+
+    def make_block(self, kind: str, **arguments: Any) -> keras.layers.Layer:
+        """Make a block; a model with blocks of its own overrides this.
+
+        Args:
+            kind: `"encoder"` or `"decoder"`.
+            **arguments: Of a `TransformerEncoderBlock` or a `TransformerDecoderBlock`.
+        """
+        return BLOCKS[kind](**arguments)
 
     @property
     def attention_layers(self) -> dict[str, int]:

@@ -14,7 +14,6 @@ linear = operation(reference.linear)
 lookup = operation(reference.lookup)
 reshape = operation(reference.reshape)
 smoothed_crossentropy = operation(reference.smoothed_crossentropy)
-sum_of_branches = operation(reference.sum_of_branches)
 tied_projection = operation(reference.tied_projection)
 
 

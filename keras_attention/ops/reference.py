@@ -254,41 +254,6 @@ def global_norm(gradients: Sequence[Any]) -> Any:
     return ops.sqrt(functools.reduce(ops.add, squares))
 
 
-def sum_of_branches(
-    inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
-) -> Any:
-    """Return `sum_i weights_i activation(inputs_i kernels_i + biases_i)`.
-
-    It is what M branches have in common behind their hidden layers: the next layer is linear, so it is
-    needed once, for the sum. One branch's hidden layer is in memory at a time, also in the backward
-    pass, which computes it again: never the tensor (R, M, F).
-
-    Args:
-        inputs: Tensor of shape `(R, M, V)`: a row for each position, the outputs of its M heads.
-        kernels: Tensor of shape `(M, V, F)`, of the same dtype.
-        biases: Tensor of shape `(M, F)`.
-        weights: Tensor of shape `(M,)`, in float32 (float64 if the others are), of numbers of at least 0:
-            `weights_i relu(z) = relu(weights_i z)` may be used. The paper's alpha.
-        activation: A function of `keras.activations`; ReLU by default, which alone has fast forms.
-
-    Returns:
-        Tensor of shape `(R, F)`, of the dtype of `inputs`; the sum is formed in that of `weights`.
-    """
-    activation = ops.relu if activation is None else activation
-
-    def branch(rows: Any, kernel: Any, bias: Any, weight: Any) -> Any:
-        hidden = activation(ops.add(matmul(rows, kernel), bias))
-        return ops.multiply(ops.cast(hidden, weight.dtype), weight)
-
-    # Of a branch nothing is kept but what it was made of.
-    branch = keras.remat(branch)
-    total: Any = 0.0
-    for index in range(kernels.shape[0]):
-        part = branch(inputs[:, index], kernels[index], biases[index], weights[index])
-        total = ops.add(total, part)
-    return ops.cast(total, inputs.dtype)
-
-
 DEFINITIONS: dict[str, Callable[..., Any]] = {
     "dot_product_attention": dot_product_attention,
     "dropout": dropout,
@@ -299,6 +264,5 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "lookup": lookup,
     "reshape": reshape,
     "smoothed_crossentropy": smoothed_crossentropy,
-    "sum_of_branches": sum_of_branches,
     "tied_projection": tied_projection,
 }

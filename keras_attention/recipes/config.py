@@ -241,25 +241,14 @@ class TranslationConfig:
         The names of the corpus, of the model that it starts from and of a file of alignments may:
         fingerprints say what they hold.
         """
-        followed: tuple[str, ...] = ("steps",) if self.is_weighted else ()
-        if self.peak_learning_rate is not None and self.cooldown is None:
-            followed = BUDGET
+        falls = self.peak_learning_rate is not None and self.cooldown is None
+        followed = BUDGET if falls else ()
         return (
             "corpus",
             "start_from",
             "guided_alignment",
             *(name for name in RESUMABLE_FIELDS if name not in followed),
         )
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether the model has branches: its kappa and alpha are frozen at a share of `steps`."""
-        if self.start_from is not None:
-            return False
-        from keras_attention.spec.presets import preset_arguments  # `--help` needs no NumPy.
-
-        arguments = {**preset_arguments(self.preset), **self.model_arguments}
-        return arguments.get("branch_feed_forward") is not None
 
 
 # The number in Keras' logs for each `best_by`, and whether its least or its largest value is the best.
@@ -289,9 +278,6 @@ class ModelArguments(TypedDict, total=False):
         dropout: Probability of dropout.
         attention_dropout: Probability of dropout of attention weights.
         normalize_first: Whether blocks normalise their input, as the authors' later code does.
-        branch_feed_forward: Makes a Weighted Transformer whose branches share one feed-forward network
-            (shared) or get a part of it each (split).
-        branched_decoder: Which attention of its decoder has the branches: cross or self.
         decoder_cell: What the decoder has between its positions: attention, or ssru, a recurrent cell that
             translates faster.
         position_layout: How positions are encoded: interleaved or halves (sines), or learned.
@@ -311,8 +297,6 @@ class ModelArguments(TypedDict, total=False):
     final_normalization: bool | None
     use_attention_bias: bool
     layer_norm_epsilon: Positive
-    branch_feed_forward: Literal["shared", "split"] | None
-    branched_decoder: Literal["cross", "self"]
     decoder_cell: Literal["attention", "ssru"]
     position_layout: Literal["interleaved", "halves", "learned"]
     max_length: Count

@@ -11,7 +11,6 @@ import keras
 
 from keras_attention.callbacks.base import RunCallback, Stop, updates_of
 from keras_attention.callbacks.best import BestCheckpoint
-from keras_attention.callbacks.branch_log import BranchLog
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.console import ConsoleProgress
@@ -179,7 +178,6 @@ class TrainingLoop:
     def _callbacks(self, console: ConsoleProgress) -> list[keras.callbacks.Callback]:
         """All callbacks, in the order in which they are called."""
         run, chief = self.run, is_chief()
-        has_branches = run.model.branch_feed_forward is not None
         return [
             self.signals,
             self.budget,
@@ -193,7 +191,6 @@ class TrainingLoop:
             # After all that a run logs, and before the checkpoints, which store whether training ends.
             *run.callbacks,
             self.checkpoints,
-            *([BranchLog(MetricsLog(run.folder.branches))] if chief and has_branches else []),
             *([HugePages()] if is_memory_tuned() else []),
             *([console] if chief else []),
             # Last: the error that it raises at the end of training ends everything.

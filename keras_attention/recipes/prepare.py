@@ -32,7 +32,6 @@ from keras_attention.training.learning_rate import (
     CooldownToBudget,
     CosineToBudget,
     LearningRateSchedule,
-    SimplexLearningRate,
 )
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
@@ -149,11 +148,6 @@ class Resolved:
             check_depths("num_layers", config.model_arguments.get("num_layers", 1), most=1000)
         else:
             check_tags("source_prefix", tags_of(config.source_prefix), self.start.tokenizer)
-            if self.start.spec.encoder.blocks[0].branched is not None:
-                raise ValueError(
-                    f"'{config.start_from}' is a Weighted Transformer, which cannot be trained further: its "
-                    "kappa and alpha were frozen. Start from another model."
-                )
         if config.batch_tokens < 2 * self.row_multiple:
             raise ValueError(
                 f"`batch_tokens` ({config.batch_tokens}) is too small: the number of sentences in a batch is "
@@ -333,7 +327,6 @@ class Resolved:
         model.compile(
             optimizer=Adam(
                 _schedule(config, model.hidden_dim),
-                simplex_learning_rate=_simplex_schedule(config, model),
                 moving_average=config.ema,
             ),
             loss=LabelSmoothedCrossentropy(config.label_smoothing, model.pad_token_id),
@@ -361,21 +354,4 @@ def _schedule(
         max(1, config.steps - warmup_steps),
         warmup_target=peak,
         warmup_steps=warmup_steps,
-    )
-
-
-def _simplex_schedule(config: TranslationConfig, model: Transformer) -> SimplexLearningRate | None:
-    """Return the learning rate of a Weighted Transformer's kappa and alpha; None for a plain model.
-
-    As in its paper, their warmup takes a tenth of the model's, and they are frozen in the last sixth of
-    the updates, if the number of updates is known. It may then not change; see
-    `TranslationConfig.changeable`.
-    """
-    if model.branch_feed_forward is None:
-        return None
-    return SimplexLearningRate(
-        model.hidden_dim,
-        model.num_layers,
-        warmup_steps=max(1, config.warmup_steps // 10),
-        last_step=None if config.steps is None else config.steps - config.steps // 6,
     )

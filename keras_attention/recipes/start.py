@@ -23,10 +23,6 @@ FOLLOWS_BUDGET = (
     "the learning rate of that run falls from its peak to the end of its budget, which therefore cannot "
     "change. End the run now with --finish, or start another one with --cooldown 0.2, whose budget can change"
 )
-FREEZES = (
-    "kappa and alpha of a Weighted Transformer are frozen at a share of its updates, whose number therefore "
-    "cannot change. End the run now with --finish, or start another one"
-)
 
 
 @functools.lru_cache(maxsize=2)
@@ -153,8 +149,7 @@ class Start:
     @property
     def reasons(self) -> dict[str, str]:
         """Why the budget may not change, where `changeable` lacks it."""
-        falls = self.config.peak_learning_rate is not None and self.config.cooldown is None
-        return {"steps": FOLLOWS_BUDGET if falls else FREEZES, "minutes": FOLLOWS_BUDGET}
+        return dict.fromkeys(BUDGET, FOLLOWS_BUDGET)
 
     def set_budget(self) -> None:
         """Give the settings the budget of this start; refuse one that leaves nothing to do."""
@@ -183,8 +178,7 @@ class Start:
         if report.get("training", {}).get("updates") == updates:
             return {name: report["config"].get(name) for name in BUDGET}
         if cools is None:
-            # A cool-down would need updates after those at which kappa and alpha were to be frozen.
-            share = 0.0 if self.config.is_weighted else self.config.cooldown or 0.0
+            share = self.config.cooldown or 0.0
             return {"steps": finishing_steps(max(1, updates), share), "minutes": None}
         if cools["steps"] is None:
             return dict(zip(BUDGET, cools["limits"], strict=True))

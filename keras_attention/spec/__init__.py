@@ -6,7 +6,6 @@ This room imports neither Keras nor a backend: a spec can be read from a file an
 from keras_attention.spec.parts import (
     AttentionSpec,
     BlockSpec,
-    BranchedAttentionSpec,
     DenseSpec,
     EmbeddingSpec,
     FeedForwardSpec,
@@ -21,7 +20,6 @@ from keras_attention.spec.transformer import TransformerSpec
 __all__ = [
     "AttentionSpec",
     "BlockSpec",
-    "BranchedAttentionSpec",
     "DenseSpec",
     "EmbeddingSpec",
     "FeedForwardSpec",

@@ -23,14 +23,8 @@ ACTIVATIONS = (
     *("softplus", "softsign", "mish", "hard_sigmoid", "hard_silu"),
 )
 Layout = Literal["interleaved", "halves", "learned"]
-# One network for all branches of a branched attention, or one for each.
-BranchFeedForward = Literal["shared", "split"]
-# The attention of a decoder's block that has the branches.
-BranchedDecoder = Literal["cross", "self"]
 # What a decoder's block has between a position and the earlier ones.
 DecoderCell = Literal["attention", "ssru"]
-# How far the sum of a branched attention's kappa or alpha may be from 1, and an entry below 0.
-SIMPLEX_TOLERANCE = 1e-5
 
 Part = TypeVar("Part")
 Weight = Any
@@ -130,23 +124,6 @@ class FeedForwardSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class BranchedAttentionSpec(AttentionSpec):
-    """Weighted branches after an attention's heads (Ahmed et al. 2017, equations 6 and 7).
-
-    `sum_i alpha_i FFN_i(kappa_i (head_i W_i^O + b_O))`; without networks FFN is the identity.
-
-    Attributes:
-        kappa: Weights (N,) of the heads. They are at least 0 and sum to 1.
-        alpha: Weights (N,) of the networks' outputs, likewise.
-        feed_forwards: One network for all branches, or one for each, or none.
-    """
-
-    kappa: Weight = _weight("N")
-    alpha: Weight = _weight("N")
-    feed_forwards: tuple[FeedForwardSpec, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class SSRUSpec:
     """The simpler simple recurrent unit (Kim et al. 2019), in place of a decoder's masked self-attention.
 
@@ -174,16 +151,16 @@ class BlockSpec:
         self_attention_norm: Its layer normalisation.
         cross_attention: Attention to the encoder's output; None in an encoder.
         cross_attention_norm: Its layer normalisation; None in an encoder.
-        feed_forward: The position-wise network; None if a branched attention contains it.
-        feed_forward_norm: Its layer normalisation; None without `feed_forward`.
+        feed_forward: The position-wise network.
+        feed_forward_norm: Its layer normalisation.
         normalize_first: False for the paper's `norm(x + sublayer(x))`, True for
             `x + sublayer(norm(x))`.
     """
 
     self_attention: AttentionSpec | SSRUSpec
     self_attention_norm: NormSpec
-    feed_forward: FeedForwardSpec | None = None
-    feed_forward_norm: NormSpec | None = None
+    feed_forward: FeedForwardSpec
+    feed_forward_norm: NormSpec
     cross_attention: AttentionSpec | None = None
     cross_attention_norm: NormSpec | None = None
     normalize_first: bool = False
@@ -193,18 +170,6 @@ class BlockSpec:
         """The self-attention and the cross-attention, those that there are."""
         both = (self.self_attention, self.cross_attention)
         return tuple(part for part in both if isinstance(part, AttentionSpec))
-
-    @property
-    def branched(self) -> BranchedAttentionSpec | None:
-        """The branched attention of a Weighted Transformer's block; None for a plain block."""
-        found = [a for a in self.attentions if isinstance(a, BranchedAttentionSpec)]
-        return found[0] if found else None
-
-    @property
-    def networks(self) -> tuple[FeedForwardSpec, ...]:
-        """The feed-forward networks, those of branches included."""
-        own = () if self.feed_forward is None else (self.feed_forward,)
-        return (*own, *(() if self.branched is None else self.branched.feed_forwards))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,18 +282,6 @@ def check_finite(weights: Mapping[str, Weight]) -> None:
                 "training has probably diverged: use an earlier checkpoint, or train again with a lower "
                 "learning rate."
             )
-
-
-def check_on_simplex(name: str, values: Weight) -> None:
-    """Refuse a branched attention's kappa or alpha (N,) with an entry below 0 or a sum other than 1."""
-    values = as_array(values)
-    least, total = float(values.min()), float(values.sum(dtype="float64"))
-    if not (least >= -SIMPLEX_TOLERANCE and abs(total - 1.0) <= SIMPLEX_TOLERANCE):
-        raise SpecError(
-            f"{name} must be numbers of at least 0 that sum to 1. Received: the smallest is {least:.6g}, "
-            f"the sum {total:.6g}. `Simplex` keeps them so in training; if you changed them, divide them "
-            "by their sum."
-        )
 
 
 def sinusoid(

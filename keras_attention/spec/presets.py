@@ -1,4 +1,4 @@
-"""Named model sizes, as data: the rows of the paper's Table 3, Weighted Transformers, and our own sizes."""
+"""Named model sizes, as data: the rows of the paper's Table 3, and our own sizes."""
 
 import copy
 import difflib
@@ -16,16 +16,6 @@ BASE: dict[str, Any] = {
     "dropout": 0.1,
 }
 
-# Ahmed et al. 2017, "Weighted Transformer Network": attention dropout and residual dropout 0.1, and one
-# branch per head.
-WEIGHTED: dict[str, Any] = {**BASE, "attention_dropout": 0.1, "branch_feed_forward": "shared"}
-WEIGHTED_LARGE: dict[str, Any] = {
-    **WEIGHTED,
-    "hidden_dim": 1024,
-    "intermediate_dim": 4096,
-    "num_heads": 16,
-    "dropout": 0.3,
-}
 
 # Our own sizes, not the paper's. "tiny": the embedded demo corpus on a CPU in minutes.
 TINY: dict[str, Any] = {
@@ -74,12 +64,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dropout": 0.2,
         "attention_dropout": 0.2,
     },
-    # Ahmed et al. 2017, Table 2: layers, and dropout 0.3 where there are many weights.
-    "weighted_layers_2": {**WEIGHTED, "num_layers": 2},
-    "weighted_layers_4": {**WEIGHTED, "num_layers": 4},
-    "weighted_layers_6": WEIGHTED,
-    "weighted_layers_8": {**WEIGHTED, "num_layers": 8, "dropout": 0.3},
-    "weighted_large": WEIGHTED_LARGE,
     # A few thousand trees on a CPU.
     "parsing_small": {
         "num_layers": 4,
@@ -90,9 +74,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "attention_dropout": 0.1,
     },
     "tiny": TINY,
-    "weighted_tiny": {**TINY, "branch_feed_forward": "shared"},
     "small": SMALL,
-    "weighted_small": {**SMALL, "branch_feed_forward": "shared"},
     # A few hundred thousand pairs.
     "medium": {
         "num_layers": 4,

@@ -11,8 +11,6 @@ import numpy as np
 
 from keras_attention.spec.parts import (
     ACTIVATIONS,
-    BlockSpec,
-    BranchedAttentionSpec,
     EmbeddingSpec,
     Layout,
     NormSpec,
@@ -21,7 +19,6 @@ from keras_attention.spec.parts import (
     StackSpec,
     Weight,
     as_array,
-    check_on_simplex,
     map_weights,
     sinusoid,
     weight_fields,
@@ -182,7 +179,6 @@ class TransformerSpec:
             if isinstance(norm, NormSpec)
         ]
         attentions = [attention for block in blocks for attention in block.attentions]
-        networks = [network for block in blocks for network in block.networks]
         cells = [isinstance(block.self_attention, SSRUSpec) for block in self.decoder.blocks]
         depths = (len(self.encoder.blocks), len(self.decoder.blocks))
         max_length = {} if self.max_length is None else {"max_length": self.max_length}
@@ -190,12 +186,11 @@ class TransformerSpec:
             "vocabulary_size": self.vocabulary_size,
             "num_layers": depths[0] if depths[0] == depths[1] else depths,
             "hidden_dim": self.hidden_dim,
-            # Of all networks of a block together.
-            "intermediate_dim": sum(n.inner.kernel.shape[1] for n in blocks[0].networks),
+            "intermediate_dim": blocks[0].feed_forward.inner.kernel.shape[1],
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
-            "activation": _same("activation", [network.activation for network in networks]),
+            "activation": _same("activation", [block.feed_forward.activation for block in blocks]),
             "normalize_first": _same("normalize_first", [b.normalize_first for b in blocks]),
             "final_normalization": _same("final norm", [s.norm is not None for s in stacks]),
             "decoder_cell": "ssru" if _same("kind of decoder cell", cells) else "attention",
@@ -203,7 +198,6 @@ class TransformerSpec:
                 "bias of an attention", [a.query.bias is not None for a in attentions]
             ),
             "layer_norm_epsilon": _same("epsilon", [norm.epsilon for norm in norms]),
-            **self._branches(),
             "position_layout": _same("layout", [stack.positions.layout for stack in stacks]),
             "target_vocabulary_size": None
             if self.target_embedding is None
@@ -224,23 +218,6 @@ class TransformerSpec:
                 raise SpecError(
                     "The spec has an SSRU whose inner product has a bias; that of a `Transformer` has none."
                 )
-
-    def _branches(self) -> dict[str, Any]:
-        """Return the arguments that build a Weighted Transformer; {} for a plain one."""
-        blocks = [*self.encoder.blocks, *self.decoder.blocks]
-        found = [
-            None if b.branched is None else ("shared", "split")[len(b.branched.feed_forwards) > 1]
-            for b in blocks
-        ]
-        kind = _same("kind of branches", found)
-        if kind is None:
-            return {}
-        places = [
-            "self" if isinstance(block.self_attention, BranchedAttentionSpec) else "cross"
-            for block in self.decoder.blocks
-        ]
-        place = _same("place of branches", places)
-        return {"branch_feed_forward": kind, "branched_decoder": place}
 
     def validate(self) -> None:
         """Check that no weight is missing, that shapes fit together and that settings are valid.
@@ -289,11 +266,9 @@ class TransformerSpec:
                     yield f"{path}: a decoder has cross-attention and its norm, an encoder neither"
                 if isinstance(block.self_attention, SSRUSpec) and kind == "encoder":
                     yield f"{path}.self_attention: only a decoder may have an SSRU"
-                for network in block.networks:
-                    name = network.activation
-                    if name not in ACTIVATIONS:
-                        yield f"{path}: an activation must be one of {ACTIVATIONS}, not {name!r}"
-                yield from _problems_of_branches(path, block)
+                name = block.feed_forward.activation
+                if name not in ACTIVATIONS:
+                    yield f"{path}: an activation must be one of {ACTIVATIONS}, not {name!r}"
                 if block.normalize_first and stack.norm is None:
                     yield f"{path}: {kind}.norm must exist, as the block is pre-norm"
         yield from self._problems_of_tables()
@@ -330,22 +305,3 @@ def _same(name: str, values: list[Any]) -> Any:
             f"{sorted(set(values), key=str)}."
         )
     return values[0]
-
-
-def _problems_of_branches(path: str, block: BlockSpec) -> Iterator[str]:
-    """Yield what is wrong with the feed-forward network, or with the branches that replace it."""
-    parts = (block.feed_forward, block.feed_forward_norm)
-    branched = [a for a in block.attentions if isinstance(a, BranchedAttentionSpec)]
-    if len(branched) > 1 or any((part is None) != bool(branched) for part in parts):
-        yield f"{path}: there must be one branched attention, or a feed_forward and its norm"
-    for attention in branched:
-        heads, networks = attention.query.kernel, len(attention.feed_forwards)
-        if heads is not None and networks not in (1, heads.shape[1]):
-            yield f"{path}: branches share one network or have one each, but there are {networks}"
-        for name in ("kappa", "alpha"):
-            weights = getattr(attention, name)
-            try:
-                if weights is not None:
-                    check_on_simplex(f"{path}: {name}", weights)
-            except SpecError as error:
-                yield str(error).rstrip(".")

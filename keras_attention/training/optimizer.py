@@ -11,7 +11,6 @@ from keras.optimizers import schedules
 
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.ops.operations import global_norm
-from keras_attention.ops.simplex import Simplex
 from keras_attention.training.distribution import sum_over_replicas, update_where
 from keras_attention.training.fused_adam import AdamStep, tensorflow_adam_update, torch_adam_updates
 from keras_attention.training.learning_rate import BudgetSchedule
@@ -36,7 +35,7 @@ class Adam(keras.optimizers.Adam):
         beta_2: Decay of the second moment.
         epsilon: Added to the root of the second moment.
         simplex_learning_rate: A rate or a schedule, such as `SimplexLearningRate`, of the variables with
-            the constraint `Simplex`, which a Weighted Transformer's branches have; None for
+            a constraint that has `has_own_learning_rate`, such as a Weighted Transformer's branches; None for
             `learning_rate`.
         moving_average: Decay of a moving average of the weights, such as 0.999, which `moving_averages` has;
             training itself does not change. After t updates it is
@@ -188,11 +187,12 @@ class Adam(keras.optimizers.Adam):
         rate = self.simplex_learning_rate
         if rate is None:
             return [(pairs, learning_rate)]
-        weights = [pair for pair in pairs if not isinstance(pair[1].constraint, Simplex)]
-        branches = [pair for pair in pairs if isinstance(pair[1].constraint, Simplex)]
+        groups: tuple[list[Any], list[Any]] = ([], [])
+        for pair in pairs:
+            groups[getattr(pair[1].constraint, "has_own_learning_rate", False)].append(pair)
         simplex_rate = rate(self.iterations) if callable(rate) else rate
-        groups = [(weights, learning_rate), (branches, ops.cast(simplex_rate, "float32"))]
-        return [(pairs, rate) for pairs, rate in groups if pairs]
+        rates = (learning_rate, ops.cast(simplex_rate, "float32"))
+        return [found for found in zip(groups, rates, strict=True) if found[0]]
 
     def _watch(self, gradients: list[Any]) -> Any:
         """Record the norm; return whether this gradient and all before it are finite."""

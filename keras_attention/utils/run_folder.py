@@ -72,7 +72,6 @@ class RunFolder:
         logs: Folder for TensorBoard.
         validation_logs: Folder in `logs` for the loss of the validation set.
         metrics: Log of the training, `metrics.jsonl`.
-        branches: Log of the branch weights of a Weighted Transformer, `branches.jsonl`.
 
     Example:
 
@@ -99,7 +98,6 @@ class RunFolder:
         self.logs = self.path / "logs"
         self.validation_logs = self.logs / "validation"
         self.metrics = self.path / "metrics.jsonl"
-        self.branches = self.path / "branches.jsonl"
 
     @property
     def name(self) -> str:

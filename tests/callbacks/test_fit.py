@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from keras_attention import SummaryWriter, TrainingMonitor, callbacks
-from keras_attention.callbacks.branch_log import BranchLog
 from tests.visualization.event_files import read_values
 
 ALL = [
     value
-    for value in (*vars(callbacks).values(), BranchLog)
+    for value in vars(callbacks).values()
     if isinstance(value, type) and issubclass(value, keras.callbacks.Callback)
 ]
 BATCHES, ROWS = 7, 3

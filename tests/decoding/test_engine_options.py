@@ -40,16 +40,6 @@ IDS = {"vocabulary_size", "pad_token_id", "end_token_id"}
 # Those that need another tokenizer, too: tests/engine/test_spec_options.py has them.
 ELSEWHERE = {"target_vocabulary_size", "start_token_id", "suppressed_token_ids"}
 REFUSED = {"attention_window"}  # by engines: tests/models/test_attention_window.py
-BRANCHES = [
-    {"branch_feed_forward": "shared", "branched_decoder": "self", "num_layers": 2},
-    {
-        "branch_feed_forward": "split",
-        "intermediate_dim": 12,
-        "num_layers": 2,
-        "normalize_first": True,
-    },
-    {"branch_feed_forward": "shared", "activation": "gelu", "num_layers": 2},
-]
 VARIANTS = [
     {"position_layout": "learned", "max_length": 30, "normalize_first": True, "num_layers": 2},
     {"key_dim": 5, "value_dim": 6, "use_attention_bias": True, "activation": "silu"},
@@ -62,12 +52,12 @@ VARIANTS = [
 
 def test_every_option_is_in_a_variant():
     options = set(inspect.signature(Transformer).parameters) - {"kwargs"}
-    assert options == {*COMPUTED} | OTHERS | IDS | ELSEWHERE | REFUSED | {*BRANCHES[0]}
+    assert options == {*COMPUTED} | OTHERS | IDS | ELSEWHERE | REFUSED
     assert {name for variant in VARIANTS for name in variant} == {*COMPUTED}
 
 
 # On a compiler a few that hold each other's opposites; ../engine/test_spec_options.py has every option there.
-OF_BACKEND = [{}, *VARIANTS, *BRANCHES] if BACKEND == "torch" else [*VARIANTS[::4], *BRANCHES]
+OF_BACKEND = [{}, *VARIANTS] if BACKEND == "torch" else VARIANTS[::4]
 CASES = itertools.product(ENGINES, OF_BACKEND)
 
 

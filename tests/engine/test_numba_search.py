@@ -22,33 +22,16 @@ from tests.engine.test_engines import OPTIONS, SOURCE, expected, model_with
 
 pytestmark = pytest.mark.backends("torch")
 
-BRANCHES = [
-    {"branch_feed_forward": "split", "num_heads": 4, "key_dim": 7, "value_dim": 6},
-    {
-        "branch_feed_forward": "shared",
-        "branched_decoder": "self",
-        "key_dim": 5,
-        "value_dim": 7,
-        "activation": "gelu",
-        "use_attention_bias": True,
-        "normalize_first": True,
-        "num_layers": 2,
-    },
-]
+WIDE = {
+    "key_dim": 5,
+    "value_dim": 7,
+    "activation": "gelu",
+    "use_attention_bias": True,
+    "normalize_first": True,
+    "num_layers": 2,
+}
 K, L = 3, 9  # as many beams as `expected` knows
 PENALTIES = penalty(np.arange(L + 1, dtype="float32"), 0.0, np)
-
-
-def branched_model(**options):
-    """With weights of branches, if there are any, on the simplex; one kappa is 0."""
-    model = model_with(**options)
-    random = np.random.default_rng(17)
-    for weight in model.weights:
-        if weight.path.split("/")[-1] in ("kappa", "alpha"):
-            parts = random.uniform(0.2, 1.0, weight.shape)
-            parts[1] *= "alpha" in weight.path
-            weight.assign(parts / parts.sum())
-    return model
 
 
 def engine_of(model, precision="float32"):
@@ -79,17 +62,17 @@ def assert_scores(model, found, tolerance=4e-4):
     return wanted
 
 
-@pytest.mark.parametrize("options", [*OPTIONS, *BRANCHES])
+@pytest.mark.parametrize("options", [*OPTIONS, WIDE])
 def test_scores_are_those_of_the_training_forward(options):
-    model = branched_model(**options)
+    model = model_with(**options)
     wanted = assert_scores(model, searched(engine_of(model)))
     assert np.abs(wanted[:, 0] - wanted[:, -1]).min() > 1e-3, "the beams differ"
 
 
-@pytest.mark.parametrize("options", [{}, *BRANCHES])
+@pytest.mark.parametrize("options", [{}, WIDE])
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_precisions_are_near(precision, options):
-    model = branched_model(**options)
+    model = model_with(**options)
     found = searched(engine_of(model, precision))
     wanted = forward_scores(model, found["alive_sequences"][:, :, :6])
     error = np.abs(found["alive_scores"] - wanted).max()
@@ -99,7 +82,7 @@ def test_precisions_are_near(precision, options):
 @pytest.mark.parametrize("options", [{}, {"decoder_cell": "ssru", "num_layers": 2}])
 def test_weights_of_8_bits_are_searched_in_float32(options):
     """As they are, and again as floats once they are trained further."""
-    model = branched_model(**options)
+    model = model_with(**options)
     for weight in model.weights:
         if len(weight.shape) > 1:
             array = keras.ops.convert_to_numpy(weight)
@@ -117,11 +100,11 @@ def test_weights_of_8_bits_are_searched_in_float32(options):
         assert engine.weights.packing.kernel == "float32"
 
 
-@pytest.mark.parametrize("options", [{}, *BRANCHES])
+@pytest.mark.parametrize("options", [{}, WIDE])
 @pytest.mark.parametrize("groups, threads", [(1, 3), (3, 1), (2, 2)])
 def test_threads_and_neighbours_change_nothing(groups, threads, options, monkeypatch):
     """To the last bit: a sentence alone, and by several threads, whose parts are others."""
-    engine = engine_of(branched_model(**options))
+    engine = engine_of(model_with(**options))
     source = np.concatenate([SOURCE] * 4)
     limits = [6, 9, 1, 6, 0, 8, 6, 7]
     wanted = searched(engine, source, limits)

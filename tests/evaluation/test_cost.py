@@ -46,7 +46,7 @@ def flops_of_kernels(model, source, target):
     return total + per_pair * pairs
 
 
-# Without branches and other widths of heads, which `flops_of_kernels` does not know.
+# Without other widths of heads, which `flops_of_kernels` does not know.
 @pytest.mark.parametrize(
     "changes",
     [

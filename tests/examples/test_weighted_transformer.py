@@ -7,10 +7,10 @@ import common
 import numpy as np
 import pytest
 import weighted_transformer
+from weighted_run import BranchLog, branch_weights
 from weighted_transformer import SYSTEMS, compared, shrink, start_ratio
 
-from keras_attention import MetricsLog, Transformer
-from keras_attention.callbacks.branch_log import BranchLog, branch_weights
+from keras_attention import MetricsLog, Transformer, WeightedTransformer
 from tests.helpers import numpy
 from tests.recipes.small_runs import SMALL, small_corpus
 
@@ -66,10 +66,7 @@ def test_the_control_starts_as_small_as_branches_do():
 
 
 def test_the_log_of_branches_goes_on_where_the_run_does(tmp_path):
-    model = Transformer(
-        11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2,
-        branch_feed_forward="shared",
-    )  # fmt: skip
+    model = WeightedTransformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
     model.compile("adam", "mse")
     names = set(branch_weights(model))
     assert "encoder_block_1/self_attention/kappa" in names and len(names) == 4
@@ -112,6 +109,7 @@ def test_from_end_to_end_and_again(tmp_path, monkeypatch):
     report = start()
     written = json.loads((folder / "weighted_transformer.json").read_text("utf-8"))
     assert written["figures"] == report["figures"]
+    assert written["runs"]["weighted"][0]["branches"]
     for system, runs in written["runs"].items():
         assert [run["updates"][-1] >= 7 for run in runs] == [True]
         for entry in (entry for run in runs for entry in run["branches"]):

@@ -285,7 +285,6 @@ REFUSED = {
     "K=6": {"key_dim": 6},
     "0.001": {"layer_norm_epsilon": 1e-3},
     "final_normalization=True": {"final_normalization": True},
-    "branches": {"branch_feed_forward": "shared"},
 }
 
 

@@ -74,7 +74,7 @@ def test_logits_of_every_option(options, tmp_path):
 @once
 @pytest.mark.parametrize("number", range(len(PAIRWISE)))
 def test_logits_of_models(number, tmp_path):
-    """With branches, learned positions and missing biases, too."""
+    """With learned positions and missing biases, too."""
     options = PAIRWISE[number]
     if options["position_layout"] == "learned":
         options = {**options, "max_length": 9}

@@ -92,9 +92,7 @@ def block_of(**options):
     return randomized(TransformerDecoderBlock(N, F, **options), X.shape, MEMORY.shape)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"normalize_first": True}, {"branch_feed_forward": "shared"}]
-)
+@pytest.mark.parametrize("options", [{}, {"normalize_first": True}])
 def test_a_block_equals_numpy_at_once_and_in_steps(options):
     layer = block_of(**options)
     everything = np.ones((B, T, S), bool)
@@ -128,7 +126,6 @@ def test_a_block_refuses_what_only_attention_can_use():
             layer(X, MEMORY, **arguments)
     for options, problem in (
         ({"sliding_window": 3}, "An SSRU has no window"),
-        ({"branch_feed_forward": "shared", "branched_decoder": "self"}, "has no heads"),
         ({"decoder_cell": "lstm"}, "`decoder_cell` must be one of"),
     ):
         with pytest.raises(ValueError, match=problem):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention import LabelSmoothedCrossentropy, Transformer
+from keras_attention import LabelSmoothedCrossentropy, Transformer, WeightedTransformer
 from keras_attention.ops.reference import DEFINITIONS
 from tests.helpers import STEP_BY_STEP
 
@@ -31,14 +31,14 @@ WAYS = {
 }
 if ON_TORCH:
     WAYS |= {"plain": {}, "ssru": {"decoder_cell": "ssru"}}
-    WAYS |= {"weighted": {"branch_feed_forward": "shared"}}
+    WAYS |= {"weighted": {"kind": WeightedTransformer}}
 
 
 def model_of(
     head=(0, 1), steps=1, weight=WEIGHT, rate=0.5, optimizer=None, compiled=None, **options
 ):
     given = {"num_layers": (1, 2), "num_heads": 2, "dropout": 0.0, "seed": 3, **options}
-    model = Transformer(11, hidden_dim=8, intermediate_dim=12, **given)
+    model = given.pop("kind", Transformer)(11, hidden_dim=8, intermediate_dim=12, **given)
     model.compile(
         optimizer or keras.optimizers.SGD(rate),
         LabelSmoothedCrossentropy(),

@@ -46,7 +46,6 @@ FACTORS = {
     "suppressed_token_ids": [(), (2, 0)],
     "decoder_cell": ["attention", "ssru"],
     "tie_weights": [True, False],
-    "branch_feed_forward": [None, "shared"],
     "position_layout": ["interleaved", "halves", "learned"],
     "use_attention_bias": [False, True],
     "activation": ["relu", "silu"],
@@ -98,8 +97,7 @@ def model_of(randomized=True, **options):
     model = Transformer(V, **{**sizes, "dropout": 0.0, "seed": 4, **options})
     random = np.random.default_rng(3)
     for weight in model.trainable_weights if randomized else ():
-        if "kappa" not in weight.path and "alpha" not in weight.path:
-            weight.assign(numpy(weight) + 0.2 * random.standard_normal(weight.shape))
+        weight.assign(numpy(weight) + 0.2 * random.standard_normal(weight.shape))
     return model
 
 
@@ -387,10 +385,6 @@ def test_a_translator_asks_for_the_targets_vocabulary():
         (
             {"normalize_first": True, "final_normalization": False},
             "leave out `final_normalization`",
-        ),
-        (
-            {"decoder_cell": "ssru", "branch_feed_forward": "shared", "branched_decoder": "self"},
-            "An SSRU takes the place of self-attention",
         ),
     ],
 )

@@ -251,7 +251,6 @@ def test_summary_is_readable():
     [
         ("Tiny", "Did you mean 'tiny'"),
         ("transformer_big", "Did you mean 'big'"),
-        ("weighted-small", "Did you mean 'weighted_small'"),
         ("table3_a", "Did you mean 'table3_a_heads_1' or 'table3_a_heads_4'"),
         ("gigantic", "Received: "),
         ("", "Received: "),

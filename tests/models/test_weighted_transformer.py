@@ -1,6 +1,6 @@
-"""The Weighted Transformer as a whole: parameters, training on the simplex, files, specs and searches."""
+"""The Weighted Transformer as a whole: its equations, training on the simplex, files and the plain search."""
 
-import dataclasses
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -8,21 +8,20 @@ import pytest
 
 from keras_attention import (
     PRESETS,
+    WEIGHTED_PRESETS,
     Adam,
     LabelSmoothedCrossentropy,
     SimplexLearningRate,
+    Tokenizer,
     Transformer,
+    Translator,
+    WeightedTransformer,
     export_ctranslate2,
 )
-from keras_attention.decoding.batching import Batching
-from keras_attention.decoding.model_search import ModelSearch
-from keras_attention.decoding.requests import Request
-from keras_attention.engine.select import EngineSelector
-from keras_attention.evaluation.cost import ModelSizes
 from keras_attention.spec import SpecError
-from keras_attention.spec.files import load_spec, save_spec
-from keras_attention.utils.progress import Progress
+from tests.decoding.letters import LetterTokenizer
 from tests.helpers import STEP_BY_STEP, numpy
+from tests.models.numpy_transformer import greedy, teacher_forced_logits
 from tests.training import resumed_run
 
 BACKEND = keras.backend.backend()
@@ -44,13 +43,59 @@ INPUTS = {"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET}
 
 def weighted(seed=3, vocabulary_size=V, **options):
     """Every weight matters; kappa and alpha stay on the simplex."""
-    options = {**SIZES, "seed": seed, "branch_feed_forward": "shared", **options}
-    model = Transformer(vocabulary_size, **options)
+    model = WeightedTransformer(vocabulary_size, **{**SIZES, "seed": seed, **options})
     random = np.random.default_rng(seed)
     for weight in model.trainable_variables:
         if weight.constraint is None:
             weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
     return model
+
+
+def described(model):
+    """What the oracle reads of a model: the parts of a `TransformerSpec`, which has no branches."""
+
+    def attention(layer):
+        parts = {
+            part: getattr(layer, f"{part}_dense") for part in ("query", "key", "value", "output")
+        }
+        own = ("kappa", "alpha") if hasattr(layer, "kappa") else ()
+        networks = [
+            SimpleNamespace(inner=network.inner, outer=network.outer, activation="relu")
+            for network in getattr(layer, "feed_forwards", ())
+        ]
+        weights = {name: getattr(layer, name) for name in own}
+        return SimpleNamespace(**parts, **weights, feed_forwards=networks, window=None)
+
+    def stack(kind, attentions):
+        blocks = []
+        for block in getattr(model, f"{kind}_blocks"):
+            parts = {name: attention(getattr(block, name)) for name in attentions}
+            norms = {
+                f"{name}_norm": getattr(block, f"{name}_residual").normalization
+                for name in attentions
+            }
+            first = model.normalize_first
+            blocks.append(
+                SimpleNamespace(**parts, **norms, feed_forward=None, normalize_first=first)
+            )
+        norm = getattr(model, f"{kind}_normalization") if model.final_normalization else None
+        positions = SimpleNamespace(table=None, layout="interleaved")
+        return SimpleNamespace(blocks=blocks, norm=norm, positions=positions)
+
+    return SimpleNamespace(
+        embedding=SimpleNamespace(
+            embeddings=model.token_embedding.embeddings,
+            reverse_embeddings=None,
+            logits_bias=None,
+            pad_token_id=0,
+        ),
+        target_embedding=None,
+        encoder=stack("encoder", ["self_attention"]),
+        decoder=stack("decoder", ["self_attention", "cross_attention"]),
+        start_token_id=0,
+        end_token_id=1,
+        suppressed_token_ids=(),
+    )
 
 
 def branch_weights(model):
@@ -81,32 +126,45 @@ def test_parameters_are_the_plain_models_and_two_for_each_branch(kind, more):
 
 @pytest.mark.backends("torch")
 def test_presets_are_the_rows_of_its_table_2():
-    rows = {name: PRESETS[name] for name in PRESETS if name.startswith("weighted_l")}
-    assert {name: (row["num_layers"], row["num_heads"], row["dropout"]) for name, row in rows.items()} == {
+    rows = WEIGHTED_PRESETS.items()
+    assert {name: (row["num_layers"], row["num_heads"], row["dropout"]) for name, row in rows} == {
         "weighted_layers_2": (2, 8, 0.1),
         "weighted_layers_4": (4, 8, 0.1),
         "weighted_layers_6": (6, 8, 0.1),
         "weighted_layers_8": (8, 8, 0.3),
         "weighted_large": (6, 16, 0.3),
-    }  # fmt: skip
-    assert all(row["branch_feed_forward"] == "shared" for row in rows.values())
-    base, big = PRESETS["base"], PRESETS["big"]
-    for name, row in rows.items():
-        sizes = big if name == "weighted_large" else base
+    }
+    for name, row in rows:
+        sizes = PRESETS["big" if name == "weighted_large" else "base"]
         for size in ("hidden_dim", "intermediate_dim"):
             assert row[size] == sizes[size]
         assert row["attention_dropout"] == 0.1
+    small = {"hidden_dim": 24, "intermediate_dim": 32}
+    made = WeightedTransformer.from_preset(
+        "weighted_layers_8", 11, branched_decoder="self", **small
+    )
+    assert len(made.encoder_blocks) == 8 and made.get_config()["branched_decoder"] == "self"
+    other = WeightedTransformer.from_preset("tiny", 11)
+    assert other.hidden_dim == PRESETS["tiny"]["hidden_dim"] and branch_weights(other)
 
 
-@pytest.mark.backends("torch")
-@pytest.mark.parametrize(
-    "preset,plain,blocks",
-    [("weighted_layers_6", 63_045_632, 12), ("weighted_large", 214_171_648, 12)],
-)
-def test_presets_have_2_m_parameters_more_a_block_and_a_normalisation_less(preset, plain, blocks):
-    sizes = {**PRESETS[preset], "vocabulary_size": 37000}
-    more = blocks * 2 * (sizes["num_heads"] - sizes["hidden_dim"])
-    assert ModelSizes.of(sizes).parameters == plain + more
+@pytest.mark.parametrize("options", OF_BACKEND)
+def test_it_is_its_equations_at_once_and_in_steps_of_the_plain_search(options):
+    model = weighted(**options)
+    for weight in branch_weights(model)[::2]:
+        weight.assign([0.7, 0.0, 0.3])  # kappa: a branch without a head
+    spec = described(model)
+    expected = teacher_forced_logits(spec, SOURCE, TARGET)
+    np.testing.assert_allclose(numpy(model(INPUTS)), expected, atol=1e-4)
+    # And what a translator finds is the argmax of the same numbers, token by token.
+    translator = Translator(model, LetterTokenizer(V), beam_size=1, max_extra_length=3)
+    choice = translator.engine_for(1)
+    assert choice.name == "plain" and "no branches" in choice.reason
+    texts = ["cdef", "hi", "jajb"]
+    for text, (best,) in zip(texts, translator.translate(texts), strict=True):
+        source = [*LetterTokenizer(V).encode([text])[0], 1]
+        (wanted,) = greedy(spec, [source], len(best.token_ids) + best.is_finished)
+        assert [*best.token_ids, *[1] * best.is_finished] == wanted.tolist()
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("mixed_bfloat16", marks=TORCH)])
@@ -182,76 +240,24 @@ def test_resumed_from_a_checkpoint_it_ends_in_the_same_bits(tmp_path):
     assert_on_simplex(resumed)
 
 
-@pytest.mark.parametrize("options", OF_BACKEND)
-def test_the_spec_is_a_model_again(options):
-    model = weighted(**options)
-    copy = Transformer.from_spec(model.spec())
-    np.testing.assert_array_equal(numpy(copy(INPUTS)), numpy(model(INPUTS)))
-    assert {name: copy.get_config()[name] for name in options} == options
-
-
 @pytest.mark.backends("torch")
-def test_a_spec_off_the_simplex_or_half_branched_is_refused():
-    model = weighted()
-    model.encoder_blocks[1].self_attention.kappa.assign([0.5, 0.5, 0.5])
-    with pytest.raises(SpecError, match="encoder.blocks.1: kappa must be .* sum to 1.*the sum 1.5"):
-        model.spec()
-    spec = weighted().spec()
-    plain = Transformer(V, **SIZES).spec()
-    blocks = (spec.encoder.blocks[0], plain.encoder.blocks[1])
-    mixed = dataclasses.replace(spec, encoder=dataclasses.replace(spec.encoder, blocks=blocks))
-    with pytest.raises(SpecError, match="one kind of branches"):
-        mixed.options()
-    block = dataclasses.replace(
-        spec.encoder.blocks[0], feed_forward=plain.encoder.blocks[0].feed_forward
-    )
-    both = dataclasses.replace(
-        spec, encoder=dataclasses.replace(spec.encoder, blocks=(block, spec.encoder.blocks[1]))
-    )
-    with pytest.raises(SpecError, match="encoder.blocks.0: there must be one branched attention"):
-        both.validate()
-
-
-@pytest.mark.parametrize(
-    ("engine", "options"),
-    [
-        *((BACKEND, options) for options in OF_BACKEND),
-        # The other kinds: tests/engine/test_numba_search.py.
-        pytest.param("numba", KINDS[0], marks=TORCH),
-    ],
-)
-def test_the_engine_finds_what_the_plain_search_finds(engine, options):
-    if engine == "numba":
-        pytest.importorskip("numba")
-    model = weighted(**options)
-    for weight in branch_weights(model)[::2]:
-        weight.assign([0.7, 0.0, 0.3])  # kappa: a branch without a head
-    batching = Batching(batch_tokens=64, batch_size=2, max_length=None)
-
-    def search(engine):
-        [(lines, result)] = ModelSearch(model, 3, 0.6, 4, engine=engine)(
-            [Request("", [5, 6, 7, 8, 1]), Request("", [10, 11, 1])],
-            batching,
-            Progress(None, "searching", enabled=False),
-        )
-        assert lines == [0, 1]
-        return result
-
-    plain, fast = search("plain"), search(engine)
-    for line in (0, 1):
-        for k, length in enumerate(plain.lengths[line]):
-            np.testing.assert_array_equal(
-                fast.sequences[line, k, :length], plain.sequences[line, k, :length]
-            )
-    np.testing.assert_array_equal(fast.lengths[:2], plain.lengths[:2])
-    np.testing.assert_allclose(fast.scores[:2], plain.scores[:2], atol=1e-4)
-
-
-@pytest.mark.backends("torch")
-def test_ctranslate2_is_refused_by_name():
-    pytest.importorskip("ctranslate2")
-    with pytest.raises(SpecError, match="CTranslate2 has no branched attention"):
-        EngineSelector(weighted().spec(), "float32", "ctranslate2")
+@pytest.mark.parametrize("what", ["spec", "engine", "export", "from_spec"])
+def test_where_there_are_no_branches_it_is_refused_by_name(what, tmp_path):
+    model = weighted(vocabulary_size=17)
+    with pytest.raises(ValueError, match="A spec has no branches") as refused:
+        if what == "spec":
+            model.spec()
+        elif what == "engine":
+            Translator(model, LetterTokenizer(), engine="torch")
+        elif what == "export":
+            pytest.importorskip("ctranslate2")
+            tokenizer = Tokenizer.train(["a small house"], vocabulary_size=280)
+            model = WeightedTransformer(tokenizer.vocabulary_size, **SIZES)
+            export_ctranslate2(model, tokenizer, tmp_path / "exported")
+        else:
+            WeightedTransformer.from_spec(Transformer(V, **SIZES).spec())
+    assert what == "engine" or isinstance(refused.value, SpecError)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.backends("torch")
@@ -260,31 +266,17 @@ def test_a_width_that_the_heads_cannot_share_is_refused():
         weighted(branch_feed_forward="split", intermediate_dim=25)
 
 
-@pytest.mark.backends("tensorflow")
-def test_an_export_that_has_no_branches_refuses_them(tmp_path):
-    tokenizer = pytest.importorskip("keras_attention.data.tokenizer").Tokenizer.train(
-        ["a small house", "ein kleines Haus"], vocabulary_size=280
-    )
-    model = Transformer(tokenizer.vocabulary_size, **SIZES, branch_feed_forward="shared")
-    with pytest.raises(ValueError, match="CTranslate2 has no branched attention"):
-        export_ctranslate2(model, tokenizer, tmp_path / "exported")
-    assert not (tmp_path / "exported").exists()
-
-
 @pytest.mark.backends("torch")
-def test_in_files_and_back(tmp_path):
-    spec = weighted(branch_feed_forward="split").spec()
-    save_spec(spec, tmp_path / "spec")
-    copy = Transformer.from_spec(load_spec(tmp_path / "spec"))
-    expected = numpy(Transformer.from_spec(spec)(INPUTS))
-    np.testing.assert_allclose(numpy(copy(INPUTS)), expected, atol=1e-6)
+def test_branches_of_the_self_attention_that_a_cell_replaces_are_refused():
+    with pytest.raises(ValueError, match="An SSRU takes the place of self-attention"):
+        weighted(decoder_cell="ssru", branched_decoder="self")
 
 
 @pytest.mark.backends("torch")
 @pytest.mark.parametrize("load", ["model", "weights"])
 def test_a_saved_model_off_the_simplex_is_refused_with_the_reason(tmp_path, load):
     sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2}
-    model = Transformer(11, **sizes, branch_feed_forward="shared")
+    model = WeightedTransformer(11, **sizes)
     (kappa,) = (w for w in model.encoder_blocks[0].trainable_variables if w.name == "kappa")
     kappa.assign([0.75, 0.5])
     model.save(tmp_path / "model.keras")

@@ -52,8 +52,6 @@ def test_a_model_of_unequal_depths(depths):
     resolved.check_model()
     model = resolved.untrained_model(300)
     assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (2, 1)
-    weighted = with_arguments(num_layers=depths, branch_feed_forward="shared").model(300)
-    assert weighted.optimizer.get_config()["simplex_learning_rate"] is not None
 
 
 @pytest.mark.parametrize(

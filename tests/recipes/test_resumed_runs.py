@@ -337,32 +337,11 @@ def test_a_checkpoint_that_says_nothing_of_a_cooldown_is_read(files, cooled, tmp
     assert f"has trained {STEPS} updates" in capsys.readouterr().err
 
 
-def test_the_updates_of_a_weighted_transformer_may_not_change(files, tmp_path, capsys):
-    """Its kappa and alpha are frozen after 4 of 4 or 7 of 8 updates: it would end with other weights."""
-    sizes = {**TINY.model_arguments, "branch_feed_forward": "shared"}
-    folder, weighted = tmp_path / "run", dataclasses.replace(TINY, model_arguments=sizes)
-    train_alone(files, folder, 4, weighted)
-    before = contents(folder)
-    with pytest.raises(SystemExit) as left:
-        train(files, folder, 8, weighted)
-    assert left.value.code == 2
-    error = capsys.readouterr().err
-    assert "another configuration (steps: 4 there, 8 asked for)" in error
-    assert (
-        "Here kappa and alpha of a Weighted Transformer are frozen" in error and "peak" not in error
-    )
-    assert contents(folder) == before
-
-
 @pytest.mark.parametrize(
     "changes, frozen",
     [
         ({}, set()),
         ({"peak_learning_rate": 0.01}, {"steps", "minutes"}),
-        ({"model_arguments": {"branch_feed_forward": "split"}}, {"steps"}),
-        ({"preset": "weighted_tiny", "model_arguments": {}}, {"steps"}),
-        ({"preset": "weighted_tiny", "peak_learning_rate": 0.01}, {"steps", "minutes"}),
-        ({"preset": "weighted_tiny", "model_arguments": {"branch_feed_forward": None}}, set()),
     ],
 )
 def test_a_budget_that_a_learning_rate_follows_may_not_change(changes, frozen):

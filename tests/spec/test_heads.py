@@ -45,15 +45,12 @@ def test_without_heads_is_the_paper_without_them(off):
     ("off", "options"),
     [
         (OFF, {"use_attention_bias": True, "normalize_first": True}),
-        (OFF, {"branch_feed_forward": "shared"}),
         ([OFF[0], *OFF[2:]], {"decoder_cell": "ssru"}),
     ],
-    ids=["bias", "branches", "cells"],
+    ids=["bias", "cells"],
 )
 def test_it_is_what_a_head_mask_does(off, options):
-    model = small(**options)
-    if "branch_feed_forward" not in options:  # whose kappa and alpha must sum to 1
-        randomized(model)
+    model = randomized(small(**options))
     masks = {kind: [np.ones((len(SOURCE), N)) for _ in range(L)] for kind in model.attention_layers}
     for kind, layer, head in off:
         masks[kind][layer][:, head] = 0.0

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.backends("tensorflow")
 PROGRAM = '''
 import json, sys
 import keras, numpy as np, tensorflow as tf
-from keras_attention import Adam, LabelSmoothedCrossentropy, Transformer
+from keras_attention import Adam, LabelSmoothedCrossentropy, Transformer, WeightedTransformer
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -48,9 +48,9 @@ def kept_after_infinity():
 def branches(strategy):
     """kappa and alpha of a Weighted Transformer after three updates."""
     with strategy.scope():
-        model = Transformer(
+        model = WeightedTransformer(
             vocabulary_size=11, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2,
-            dropout=0.0, branch_feed_forward="shared", seed=3,
+            dropout=0.0, seed=3,
         )
         model.compile(Adam(0.01, simplex_learning_rate=0.1), LabelSmoothedCrossentropy())
     model.fit(inputs, labels, batch_size=4, epochs=3, shuffle=False, verbose=0)

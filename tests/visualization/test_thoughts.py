@@ -4,7 +4,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import MultiHeadAttention, Tokenizer, Transformer, Translation
+from keras_attention import (
+    MultiHeadAttention,
+    Tokenizer,
+    Transformer,
+    Translation,
+    WeightedTransformer,
+)
 from keras_attention.models.attention_details import value_norms
 from keras_attention.visualization import attention_entries
 from keras_attention_viewer import Entry
@@ -146,9 +152,7 @@ def test_layers_that_compute_something_else_have_no_norms(tokenizer):
     x = np.ones((1, 3, 8), "float32")
     gated(x, x)
     assert value_norms(gated, x) is None
-    model = Transformer(
-        tokenizer.vocabulary_size, **SIZES, branch_feed_forward="shared", branched_decoder="cross"
-    )
+    model = WeightedTransformer(tokenizer.vocabulary_size, **SIZES)
     (entry,) = attention_entries(model, tokenizer, PAIRS[1:])
     assert entry.header["value_norms"].keys() == {"decoder"}
     cells = Transformer(tokenizer.vocabulary_size, **SIZES, decoder_cell="ssru")

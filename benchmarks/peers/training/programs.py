@@ -178,10 +178,10 @@ class WeightedTransformer(KerasAttention):
     """The same sizes with a branch for each head (Ahmed et al. 2017), from its own random weights."""
 
     def compiled_model(self, weights: dict[str, Any]) -> Any:
-        from keras_attention import Transformer
+        from keras_attention import WeightedTransformer
 
-        options = {"branch_feed_forward": "shared", **self.model_options}
-        model = Transformer(**self.sizes.as_options(), **options, seed=1)
+        options = {**self.sizes.as_options(), **self.model_options}
+        model = WeightedTransformer(**options, seed=1)
         return self._compiled(model, simplex_learning_rate=1e-3)
 
     def check(self) -> dict[str, float]:

@@ -25,7 +25,6 @@ from keras_attention.engine.numba.compiling import compiled, has_features, is_on
 from keras_attention.engine.numba.layers import (
     ACTIVATION,
     ACTIVATIONS,
-    BRANCHED,
     CELL,
     PRE_NORM,
     Model,
@@ -42,7 +41,6 @@ from keras_attention.engine.numba.search import (
 )
 from keras_attention.engine.numba.threads import ThreadGroup
 from keras_attention.engine.prepare import (
-    BranchWeights,
     Matrix,
     Preparation,
     StackWeights,
@@ -126,8 +124,8 @@ class NumbaEngine(SearchingEngine):
         prepared = prepare(self.spec, store)
         heads = (self.spec.num_heads, self.spec.key_dim, self.spec.value_dim)
         model = Model(
-            encoder=_stack(prepared.encoder, self.spec.encoder, heads[0]),
-            decoder=_stack(prepared.decoder, self.spec.decoder, heads[0]),
+            encoder=_stack(prepared.encoder, self.spec.encoder),
+            decoder=_stack(prepared.decoder, self.spec.decoder),
             softmax=np.array(prepared.softmax, "int64"),
             source=prepared.target if prepared.source is None else prepared.source,
             target=prepared.target,
@@ -135,12 +133,11 @@ class NumbaEngine(SearchingEngine):
             layout=packing.layout,
         )
         stack = model.decoder
-        tables = (stack.matrices[:, :6], stack.branches, model.softmax)
+        tables = (stack.matrices[:, :6], model.softmax)
         of_step = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in tables)
         stacks = (model.encoder, model.decoder)
-        blocks = [table for stack in stacks for table in (stack.matrices, stack.branches)]
         most = (
-            max(int(table[:, :, side].max()) for table in blocks)
+            max(int(stack.matrices[:, :, side].max()) for stack in stacks)
             for side in (tiles.WIDTH, tiles.DEPTH)
         )
         weights = Weights(model, arrays, of_step, packing, *most)
@@ -287,10 +284,10 @@ class NumbaEngine(SearchingEngine):
 
     def workspace(self, weights: Weights, rows: int) -> Workspace:
         heads, _, value_dim = weights.model.heads
-        depth, deepest = self.spec.hidden_dim, weights.deepest
-        widths = (depth, depth, depth, weights.widest, heads * value_dim, deepest)
+        depth = self.spec.hidden_dim
+        widths = (depth, depth, depth, weights.widest, heads * value_dim)
         arrays = (np.empty((rows, width), "float32") for width in widths)
-        return Workspace._make([*arrays, weights.packing.workspace(rows, deepest)])
+        return Workspace._make([*arrays, weights.packing.workspace(rows, weights.deepest)])
 
     def run(
         self,
@@ -351,23 +348,17 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _stack(weights: StackWeights, spec: StackSpec, heads: int) -> Stack:
+def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
     """Make the tables of a stack's blocks."""
     count, depth = len(spec.blocks), spec.blocks[0].self_attention_norm.gamma.shape[0]
     matrices = np.zeros((count, len(MATRICES), len(tiles.MATRIX)), "int64")
     norms = np.zeros((count, len(NORMS), 2, depth), "float32")
     epsilons = np.zeros((count, len(NORMS)), "float32")
-    options = np.full((count, 4), -1, "int64")
-    branches = np.zeros((count, heads, len(tiles.MATRIX)), "int64")
-    alphas = np.ones((count, heads), "float32")
+    options = np.zeros((count, 3), "int64")
     for index, (part, block) in enumerate(zip(weights.blocks, spec.blocks, strict=True)):
         for table, names in ((matrices, MATRICES), (norms, NORMS)):
             for column, name in enumerate(names):
                 stored = getattr(part, name)
-                if isinstance(stored, BranchWeights):
-                    branches[index], options[index, BRANCHED] = stored.inner, column
-                    alphas[index] = 1.0 if stored.alpha is None else stored.alpha[:, 0]
-                    stored = stored.outer
                 if stored is not None:
                     table[index, column] = stored
         block_norms = (
@@ -376,12 +367,12 @@ def _stack(weights: StackWeights, spec: StackSpec, heads: int) -> Stack:
             block.cross_attention_norm,
         )
         epsilons[index] = [0.0 if norm is None else norm.epsilon for norm in block_norms]
-        activation = ACTIVATIONS.index(block.networks[0].activation)
+        activation = ACTIVATIONS.index(block.feed_forward.activation)
         options[index, PRE_NORM], options[index, ACTIVATION] = block.normalize_first, activation
         options[index, CELL] = isinstance(block.self_attention, SSRUSpec)
     last = np.zeros((0, 2, depth), "float32") if weights.norm is None else weights.norm[None]
     epsilon = 0.0 if spec.norm is None else spec.norm.epsilon
-    return Stack(matrices, norms, epsilons, options, branches, alphas, last, epsilon)
+    return Stack(matrices, norms, epsilons, options, last, epsilon)
 
 
 def _norm(norm: NormSpec) -> np.ndarray:

@@ -18,16 +18,15 @@ from keras_attention.engine.numba.compiling import ANY_ORDER, njit
 from keras_attention.engine.numba.llvm import address
 from keras_attention.engine.numba.packing import Layout, PackedRows, pack_rows, round_to_bfloat16
 from keras_attention.engine.numba.threads import is_stopped, row_range, wait
-from keras_attention.engine.numba.tiles import DEPTH, WIDTH, multiply
+from keras_attention.engine.numba.tiles import WIDTH, multiply
 
 # Logits that are compared at once.
 CHUNK = 256
 # The matrices of a block, and its norms.
 SELF, SELF_OUTPUT, INNER, OUTER, CROSS, CROSS_OUTPUT, MEMORY = range(7)
 SELF_NORM, FEED_FORWARD_NORM, CROSS_NORM = range(3)
-# Options of a block: is it pre-norm, its activation, the matrix that has branches before it, or -1, and
-# whether it has a cell in place of self-attention.
-PRE_NORM, ACTIVATION, BRANCHED, CELL = range(4)
+# Options of a block: is it pre-norm, its activation, and whether it has a cell in place of self-attention.
+PRE_NORM, ACTIVATION, CELL = range(3)
 ACTIVATIONS = ("relu", "linear", "gelu", "silu", "tanh", "sigmoid")
 RELU, LINEAR, GELU, SILU, TANH, SIGMOID = range(len(ACTIVATIONS))
 NEG_INF, ZERO, ONE = np.float32(-np.inf), np.float32(0.0), np.float32(1.0)
@@ -39,9 +38,7 @@ class Stack(NamedTuple):
     matrices: np.ndarray  # int64 (blocks, 7, MATRIX)
     norms: np.ndarray  # float32 (blocks, 3, 2, D): gains and offsets
     epsilons: np.ndarray  # float32 (blocks, 3)
-    options: np.ndarray  # int64 (blocks, 5), see `PRE_NORM`, ..
-    branches: np.ndarray  # int64 (blocks, N, MATRIX): a head's hidden layer
-    alphas: np.ndarray  # float32 (blocks, N): its factor
+    options: np.ndarray  # int64 (blocks, 3), see `PRE_NORM`, ..
     last_norm: np.ndarray  # float32 (0 or 1, 2, D)
     last_epsilon: float
 
@@ -66,7 +63,6 @@ class Workspace(NamedTuple):
     update: np.ndarray  # (R, D), a sub-layer's output
     projected: np.ndarray  # (R, widest output of a matrix, but the logits)
     attended: np.ndarray  # (R, N value_dim)
-    branched: np.ndarray  # (R, widest hidden layer of branches)
     packed: PackedRows
 
 
@@ -119,13 +115,9 @@ def attention_output(model, stack, workspace, group, block, which, norm, rows):
     wait(group)
     own = row_range(group, rows, model.layout.group)
     matrix = stack.matrices[block, which]
-    if stack.options[block, BRANCHED] == which:
-        branches(model, stack, workspace, group, block, matrix[DEPTH], rows)
-        pack_rows(model.layout, workspace.packed, workspace.branched, 0, matrix[DEPTH], own)
-    else:
-        pack_rows(
-            model.layout, workspace.packed, workspace.attended, 0, workspace.attended.shape[1], own
-        )
+    pack_rows(
+        model.layout, workspace.packed, workspace.attended, 0, workspace.attended.shape[1], own
+    )
     matmul(model, workspace, group, rows, matrix, NEG_INF, workspace.update)
     residual_add(stack, workspace, block, norm, own)
 
@@ -153,26 +145,6 @@ def cell(workspace, row, last, state):
         new = forget * last[d] + keep * inner[d]
         state[d] = new
         powers[d] = ZERO if new < ZERO else new  # NaN stays
-
-
-@njit
-def branches(model, stack, workspace, group, block, depth, rows):
-    """Compute the heads' hidden layers of a branched attention: summed, or side by side if so wide."""
-    heads, _, value_dim = model.heads
-    own = row_range(group, rows, model.layout.group)
-    workspace.branched[own[0] : own[1], :depth] = ZERO
-    for head in range(heads):
-        matrix, alpha = stack.branches[block, head], stack.alphas[block, head]
-        pack_rows(
-            model.layout, workspace.packed, workspace.attended, head * value_dim, value_dim, own
-        )
-        activated_matmul(model, stack, workspace, group, block, rows, matrix)
-        width = matrix[WIDTH]
-        begin = head * width if width < depth else 0
-        for row in range(own[0], own[1]):
-            total, part = workspace.branched[row, begin : begin + width], workspace.projected[row]
-            for d in range(width):
-                total[d] += alpha * part[d]
 
 
 @njit

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import keras
 from keras import ops
 
 from keras_attention.ops import reference
@@ -119,65 +118,8 @@ def _fused(query, key, value, mask, scale):
     )
 
 
-@jax.custom_vjp
-def _relu_branches(inputs, kernels, biases, weights):
-    return _relu_branches_forward(inputs, kernels, biases, weights)[0]
-
-
-def _hidden(rows, kernel, bias):
-    # Rounded to half precision before the bias is added, numbers about 0 would change their sign.
-    return jnp.matmul(rows, kernel, preferred_element_type="float32") + bias
-
-
-def _relu_branches_forward(inputs, kernels, biases, weights):
-    def add_branch(total, branch):
-        rows, kernel, bias, weight = branch
-        return total + weight * jax.nn.relu(_hidden(rows, kernel, bias)), None
-
-    branches = (jnp.moveaxis(inputs, 1, 0), kernels, biases, weights)
-    zeros = jnp.zeros((len(inputs), kernels.shape[-1]), "float32")
-    total, _ = jax.lax.scan(add_branch, zeros, branches)
-    return total.astype(inputs.dtype), (inputs, kernels, biases, weights)
-
-
-def _relu_branches_backward(kept, upstream):
-    inputs, kernels, biases, weights = kept
-
-    def one_branch(_, branch):
-        rows, kernel, bias, weight = branch
-        slope = jnp.where(_hidden(rows, kernel, bias) > 0, upstream, jnp.zeros((), upstream.dtype))
-        to_rows = (slope @ kernel.T) * weight.astype(slope.dtype)
-        to_kernel = jnp.matmul(rows.T, slope, preferred_element_type="float32")
-        return None, (to_rows, to_kernel, slope.sum(0, dtype="float32"))
-
-    branches = (jnp.moveaxis(inputs, 1, 0), kernels, biases, weights)
-    _, (to_inputs, to_kernels, to_biases) = jax.lax.scan(one_branch, None, branches)
-    # relu(z) = [z > 0] z, and z is linear in kernel and bias: no pass for the gradient of the weights.
-    to_weights = (to_kernels * kernels).sum((1, 2)) + (to_biases * biases).sum(1)
-    return (
-        jnp.moveaxis(to_inputs, 0, 1),
-        (to_kernels * weights[:, None, None]).astype(kernels.dtype),
-        (to_biases * weights[:, None]).astype(biases.dtype),
-        to_weights,
-    )
-
-
-_relu_branches.defvjp(_relu_branches_forward, _relu_branches_backward)
-
-
-def sum_of_branches(
-    inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
-) -> Any:
-    """See `keras_attention.ops.reference.sum_of_branches`."""
-    is_relu = activation in (None, keras.activations.relu)
-    if not is_relu or kernels.shape[-1] < reference.SMALLEST_WIDTH:
-        return reference.sum_of_branches(inputs, kernels, biases, weights, activation)
-    return _relu_branches(inputs, kernels, biases, weights)
-
-
 KERNELS: dict[str, Callable[..., Any]] = {
     "dot_product_attention": dot_product_attention,
     "dropout_add_norm": dropout_add_norm,
     "smoothed_crossentropy": smoothed_crossentropy,
-    "sum_of_branches": sum_of_branches,
 }

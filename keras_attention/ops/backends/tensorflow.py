@@ -9,12 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 from keras import ops
 
 from keras_attention.ops import reference
-from keras_attention.ops.backends.tensorflow_branches import relu_branches
 
 
 def _is_fast(width: int) -> bool:
@@ -234,16 +232,6 @@ def tied_projection(inputs: Any, table: Any) -> Any:
     return tf.matmul(inputs, table, transpose_b=True)
 
 
-def sum_of_branches(
-    inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
-) -> Any:
-    """See `keras_attention.ops.reference.sum_of_branches`."""
-    is_relu = activation in (None, keras.activations.relu)
-    if not is_relu or not _is_fast(kernels.shape[-1]):
-        return reference.sum_of_branches(inputs, kernels, biases, weights, activation)
-    return relu_branches(*(tf.convert_to_tensor(x) for x in (inputs, kernels, biases, weights)))
-
-
 def _softmax_backward(weights, upstream, scale):
     upstream, numbers = tf.cast(upstream, "float32"), tf.cast(weights, "float32")
     slope = tf.reduce_sum(numbers * upstream, axis=-1, keepdims=True)
@@ -300,6 +288,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "joined_linear": joined_linear,
     "linear": linear,
     "smoothed_crossentropy": smoothed_crossentropy,
-    "sum_of_branches": sum_of_branches,
     "tied_projection": tied_projection,
 }

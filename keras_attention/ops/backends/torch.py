@@ -17,7 +17,6 @@ from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from keras_attention.ops import reference
-from keras_attention.ops.backends.torch_branches import sum_of_branches
 from keras_attention.ops.backends.torch_crossentropy import is_fast, smoothed_crossentropy
 from keras_attention.ops.backends.torch_dropout import keep_mask
 
@@ -380,6 +379,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "lookup": lookup,
     "reshape": reshape,
     "smoothed_crossentropy": smoothed_crossentropy,
-    "sum_of_branches": sum_of_branches,
     "tied_projection": tied_projection,
 }
