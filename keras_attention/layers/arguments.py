@@ -28,6 +28,17 @@ def checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def without_branches(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a saved config without two options that plain layers and models had, where both were off.
+
+    >>> without_branches({"num_heads": 2, "branch_feed_forward": None, "branched_decoder": "cross"})
+    {'num_heads': 2}
+    """
+    gone = {"branch_feed_forward", "branched_decoder"}
+    is_plain = config.get("branch_feed_forward", "on") is None
+    return {name: config[name] for name in config if not (is_plain and name in gone)}
+
+
 def activation_config(activation: Any) -> Any:
     """Return how Keras saves an activation: its name, or the config of one's own.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import Configured, Named, checked
+from keras_attention.layers.arguments import Configured, Named, checked, without_branches
 from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.door import Door
 from keras_attention.layers.feed_forward import FeedForward
@@ -23,6 +23,10 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
         super().__init__(**kwargs)
         self._keep(arguments)
         self.supports_masking = True
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        return super().from_config(without_branches(config))
 
     def known_sizes(self) -> dict[str, int | None]:
         return {**super().known_sizes(), "N": self.num_heads}

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import Named, activation_config, checked
+from keras_attention.layers.arguments import Named, activation_config, checked, without_branches
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.masks import check_mask
 from keras_attention.models.parts import Parts, check_blocks
@@ -208,3 +208,7 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self._config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        return super().from_config(without_branches(config))

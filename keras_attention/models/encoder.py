@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import Named, activation_config, checked
+from keras_attention.layers.arguments import Named, activation_config, checked, without_branches
 from keras_attention.layers.door import Door
 from keras_attention.layers.encoder_block import first_given
 from keras_attention.models.parts import Parts, check_blocks
@@ -158,3 +158,7 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self._config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        return super().from_config(without_branches(config))

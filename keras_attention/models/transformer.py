@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import Named, activation_config, checked
+from keras_attention.layers.arguments import Named, activation_config, checked, without_branches
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.parts import call_part
@@ -351,4 +351,4 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":
-        return cls(**config)
+        return cls(**without_branches(config))

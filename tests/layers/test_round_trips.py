@@ -9,7 +9,10 @@ from keras_attention import (
     FeedForward,
     PositionalEncoding,
     TokenEmbedding,
+    Transformer,
+    TransformerDecoder,
     TransformerDecoderBlock,
+    TransformerEncoder,
     TransformerEncoderBlock,
 )
 from keras_attention.layers import ResidualConnection
@@ -121,3 +124,23 @@ def test_config_round_trip_of_every_argument(kind):
             if name != "dtype" and isinstance(getattr(made, name, None), (int, float, str)):
                 assert getattr(made, name) == value, name
         IN_PARTS.get(kind, lambda made: None)(made)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        TransformerEncoderBlock(2, 11),
+        TransformerDecoderBlock(2, 11),
+        TransformerEncoder(1, 11, 2),
+        TransformerDecoder(13, 1, 6, 11, 2),
+        Transformer(13, 1, 6, 11, 2),
+    ],
+    ids=lambda made: type(made).__name__,
+)
+def test_files_of_plain_layers_may_say_that_they_have_no_branches(made):
+    """They had these options before the Weighted Transformer was a class of its own."""
+    off = {"branch_feed_forward": None, "branched_decoder": "cross"}
+    config = made.get_config()
+    assert type(made).from_config({**config, **off}).get_config() == config
+    with pytest.raises((TypeError, ValueError), match="branch_feed_forward"):
+        type(made).from_config({**config, **off, "branch_feed_forward": "shared"})
