@@ -214,7 +214,7 @@ class ModelOperations:
         is_later = tf.range(length)[:, None] < tf.range(length)
         bias = tf.where(is_later, self._operations.masked, 0.0)[None, None]
         step = Step(inputs, self._positions[1][:length], None, bias)
-        (logits, _), *_ = decode(
+        (logits, _), _ = decode(
             self._operations,
             self._weights,
             step,
@@ -330,7 +330,7 @@ class ModelOperations:
             bias[:, None],
             tf.reshape(lines, (-1,)),
         )
-        (logits, _), buffers, _ = decode(
+        (logits, _), buffers = decode(
             self._operations, self._weights, step, old.buffers, memory, memory_bias, None
         )
         return logits, buffers

@@ -196,11 +196,9 @@ class State(abc.ABC):
         masked: The bias that hides a slot.
         parents: int64 (B, W), the beams of the last step that those of the next one continue. The state of
             a cell, which is no slot of the buffer, is reordered by it; None without cells.
-        hidden: The engine's tensor (B W, D) that the logits of the last step were made of.
     """
 
     masked: float
-    hidden: Any
 
     def __init__(self, engine: Any, batch_size: int, beam_size: int):
         self.engine = engine

@@ -277,7 +277,7 @@ def decode(
     memory: Sequence[tuple[Any, Any]],
     memory_bias: Any,
     width: int | None,
-) -> tuple[tuple[Any, Any], list[tuple[Any, ...]], Any]:
+) -> tuple[tuple[Any, Any], list[tuple[Any, ...]]]:
     """One step of `Transformer.decode_step`, its beams in one buffer.
 
     Args:
@@ -291,8 +291,8 @@ def decode(
         width: How many continuations are wanted, perhaps more than there are; None for the logits.
 
     Returns:
-        Log-probabilities and ids (R, width) of the likeliest next tokens, or logits (R, V) and None; the
-        new buffers; and the hidden states (R, D) that the logits are made of.
+        Log-probabilities and ids (R, width) of the likeliest next tokens, or logits (R, V) and None; and the
+        new buffers.
     """
     spec, num_rows = operations.spec, operations.ops.shape(step.token_ids)[0]
     new_buffers: list[tuple[Any, ...]] = []
@@ -313,9 +313,9 @@ def decode(
     x = _last_norm(operations, x, weights.decoder.norm, spec.decoder.norm)
     logits = operations.logits(x, weights.target, weights.softmax)
     if width is None:
-        return (operations.ops.cast(logits, "float32"), None), new_buffers, x
+        return (operations.ops.cast(logits, "float32"), None), new_buffers
     found = operations.top_log_probs(logits, min(width, spec.target_vocabulary_size))
-    return found, new_buffers, x
+    return found, new_buffers
 
 
 def _own(

@@ -94,7 +94,7 @@ class JaxState(State):
         shape = (*token_ids.shape, -1)
         parents = self.parent_rows()
         step = Step(token_ids, None, np.int32(start), history_bias[:, None], parents)
-        (scores, ids), self._buffers, self.hidden = self.engine.step_program(
+        (scores, ids), self._buffers = self.engine.step_program(
             (width, token_ids.shape[1] if in_a_row else 1),
             self.engine.weights,
             step,

@@ -153,7 +153,7 @@ class NumPyState(State):
         position = self._positions[index : index + (token_ids.shape[1] if in_a_row else 1)]
         step = Step(token_ids, position, start, seen, self.parent_rows())
         weights, memory = self.engine.weights, (self._memory, self._memory_bias)
-        (scores, ids), new, self.hidden = decode(
+        (scores, ids), new = decode(
             self.engine.operations, weights, step, self._buffers, *memory, width
         )
         for i in self.engine.cells:  # the others are written in place

@@ -168,7 +168,7 @@ class TensorFlowEngine(SteppingEngine):
             pairs = iter(_pairs(state[ends[0] : ends[1]]))
             states = iter(state[ends[1] :])
             buffers = [(next(states),) if i in cells else next(pairs) for i in range(number)]
-            found, new, hidden = decode(
+            found, new = decode(
                 self.operations,
                 self._weights,
                 Step(token_ids, position, slots, bias[:, None], next(states, None)),
@@ -177,7 +177,7 @@ class TensorFlowEngine(SteppingEngine):
                 memory_bias,
                 width,
             )
-            return *found, hidden, *(new[i][0] for i in cells)  # the others are written in place
+            return *found, *(new[i][0] for i in cells)  # the others are written in place
 
         dtype = self.operations.dtype
         key, value = (
@@ -233,7 +233,7 @@ class TensorFlowState(State):
         firsts = np.arange(0, rows * heads * capacity, capacity)[:, None] + start
         slots = ((firsts + np.arange(number)) // together).astype("int32").reshape(-1)
         parents = [] if self.parents is None else [tf.constant(self.parent_rows())]
-        scores, ids, self.hidden, *self._states = self.engine.step_program(beam_size, width)(
+        scores, ids, *self._states = self.engine.step_program(beam_size, width)(
             tf.constant(token_ids),
             self._positions[index : index + number],
             tf.constant(slots),

@@ -213,7 +213,7 @@ class TorchState(State):
         step = Step(self.engine.as_tensor(token_ids), position, start, bias)
         if self.parents is not None:
             step = step._replace(parents=self.engine.as_tensor(self.parent_rows()))
-        (scores, ids), new, self.hidden = decode(
+        (scores, ids), new = decode(
             operations,
             self.engine.weights,
             step,
