@@ -105,8 +105,9 @@ def check_export(
 
     >>> import tempfile
     >>> translator = Translator.from_preset("demo_en_de")
-    >>> path = translator.export(tempfile.mkdtemp() + "/ctranslate2", "ctranslate2")
-    >>> check_export(translator, path, ["The dog sleeps."]).passed
+    >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     path = translator.export(f"{folder}/ctranslate2", "ctranslate2")
+    ...     check_export(translator, path, ["The dog sleeps."]).passed
     True
     """
     check_has("translator", translator, "a Translator", "model", "tokenizer", "beam_size")
