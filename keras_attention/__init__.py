@@ -26,7 +26,6 @@ _PUBLIC_NAMES = {
         "TransformerEncoderBlock",
     ),
     "models": (
-        "PRESETS",
         "WEIGHTED_PRESETS",
         "BranchedAttention",
         "Transformer",
@@ -78,7 +77,7 @@ _PUBLIC_NAMES = {
         "write_report",
     ),
     "interop": ("export_ctranslate2", "export_hugging_face", "export_onnx"),
-    "spec": ("TransformerSpec",),
+    "spec": ("PRESETS", "TransformerSpec"),
     "callbacks": (
         "AttentionLog",
         "HugePages",

@@ -15,9 +15,11 @@ from keras_attention.spec.parts import (
     SSRUSpec,
     StackSpec,
 )
+from keras_attention.spec.presets import PRESETS
 from keras_attention.spec.transformer import TransformerSpec
 
 __all__ = [
+    "PRESETS",
     "AttentionSpec",
     "BlockSpec",
     "DenseSpec",

@@ -94,7 +94,7 @@ def test_the_log_of_branches_goes_on_where_the_run_does(tmp_path):
 
 
 def test_from_end_to_end_and_again(tmp_path, monkeypatch):
-    config = dataclasses.replace(SMALL, steps=8, bleu_every=common.NEVER, averaged_checkpoints=1)
+    config = dataclasses.replace(SMALL, steps=14, bleu_every=common.NEVER, averaged_checkpoints=1)
     corpus = small_corpus(tmp_path)
     monkeypatch.setattr("keras_attention.recipes.loop.LOG_EVERY", 4)
     monkeypatch.setattr(weighted_transformer, "SMALL", config)
@@ -129,5 +129,5 @@ def test_from_end_to_end_and_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(weighted_transformer, "trained_and_tested", measured)
     assert start() == report
-    with pytest.raises(ValueError, match="other settings .steps: 8 there, 101 asked for"):
+    with pytest.raises(ValueError, match="other settings .steps: 14 there, 101 asked for"):
         start("--updates", "101")
