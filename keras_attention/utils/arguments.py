@@ -96,7 +96,9 @@ def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any
         return tuple(check_texts(name, value))
     if origin is tuple and Ellipsis not in parts:
         if not isinstance(value, list | tuple) or len(value) != len(parts):
-            raise ValueError(f"`{name}` must have {len(parts)} values. Received: {name}={value!r}")
+            raise ValueError(
+                f"`{name}` must be a list or tuple of {len(parts)} values. Received: {name}={value!r}"
+            )
         return tuple(map(check, [name] * len(parts), value, parts))
     return value
 

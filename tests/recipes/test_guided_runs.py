@@ -216,7 +216,7 @@ def test_a_plan_refuses_them_too(corpus, tmp_path):
         ({"guided_alignment_head": (1, 0)}, "`guided_alignment_head` needs `guided_alignment`"),
         ({"guided_alignment_weight": 0.5}, "`guided_alignment_weight` needs `guided_alignment`"),
         ({"guided_alignment": "gold", "guided_alignment_weight": 0.0}, "guided_alignment_weight"),
-        ({"guided_alignment": "gold", "guided_alignment_head": 1}, "two numbers from 0"),
+        ({"guided_alignment": "gold", "guided_alignment_head": 1}, "list or tuple of 2 values"),
         ({"guided_alignment": "gold", "guided_alignment_head": (-1, 0)}, "guided_alignment_head"),
         ({"guided_alignment": ""}, "guided_alignment"),
         ({"guided_alignment": "links", "tokenizer_algorithm": "wordpiece"}, "'bpe': word-pieces"),
