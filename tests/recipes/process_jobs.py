@@ -160,7 +160,9 @@ def train(corpus, folder, changed, index=0, stop=None, **_):
     def note(self):
         told["updates"] = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         if stop is not None and (stop["process"], stop["update"]) == (index, told["updates"]):
-            os.kill(os.getpid(), getattr(signal, stop["signal"]))
+            signal.raise_signal(
+                getattr(signal, stop["signal"])
+            )  # in this thread, before it goes on
         agree(self)
 
     def keep(run):

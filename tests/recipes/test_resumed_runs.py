@@ -131,9 +131,14 @@ def disturbed(files, tmp_path_factory):
         )
     for number in (signal.SIGINT, signal.SIGTERM):
         with (
+            contextlib.ExitStack() as changed,
             pytest.MonkeyPatch.context() as patch,
             contextlib.redirect_stderr(io.StringIO()) as output,
         ):
+            # As in a new process: another program's handler, such as Ray's, would be left alone.
+            changed.callback(
+                signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            )
             patch.setattr(Run, "evaluate", lambda _, number=number: os.kill(os.getpid(), number))
             with pytest.raises(SystemExit) as left:
                 train(files, folder)

@@ -277,16 +277,16 @@ def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path):
 
 
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize(("known_after", "left"), [(1, ["2 of 5"]), (2, ["1 of 5"]), (3, [])])
+@pytest.mark.parametrize(("known_after", "left"), [(1, ["2 of 6"]), (2, ["1 of 6"]), (3, [])])
 def test_what_is_left_is_said_again_if_something_is(
     corpus, tmp_path, monkeypatch, capsys, known_after, left
 ):
     monkeypatch.setattr(budgets, "_is_known", lambda updates, seconds: updates >= known_after)
-    config = dataclasses.replace(SMALL, steps=5, bleu_every=99)
+    config = dataclasses.replace(SMALL, steps=6, bleu_every=99)
     with training_alone():
         train_translation(corpus, config, tmp_path / "run")
     said = re.findall(r"Budget: (.*?), \d", capsys.readouterr().err)
-    assert said == ["5 updates", *(f"{each} updates left" for each in left)]
+    assert said == ["6 updates", *(f"{each} updates left" for each in left)]
 
 
 @pytest.mark.backends("torch")
