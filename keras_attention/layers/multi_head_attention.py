@@ -22,9 +22,7 @@ from keras_attention.ops.operations import dot_product_attention, joined_linear,
 from keras_attention.ops.reference import masked_softmax
 from keras_attention.spec.parts import AttentionSpec, SpecError
 from keras_attention.utils.arguments import Count, Rate
-from keras_attention.utils.checks import (
-    check_numbers,
-)
+from keras_attention.utils.checks import check_numbers
 
 State = dict[str, Any]
 
@@ -121,8 +119,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         use_bias: bool = True,
         **kwargs: Any,
     ):
-        own = checked(locals())
-        super().__init__(**own, **kwargs)
+        super().__init__(**checked(locals()), **kwargs)
 
     def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
         super().build(query_shape, value_shape, key_shape)

@@ -133,7 +133,7 @@ def _torch(model, steps, data):
 
 
 def torch_train_step(model: keras.Model, data: Any) -> Any:
-    """Keras' step on PyTorch, which asks all layers for their weights once: 5 % of a small model's time."""
+    """Keras' step on PyTorch, which asks all layers for their weights once, not three times."""
     import torch
 
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)

@@ -63,8 +63,8 @@ class EncoderStack(Stack):
             else:
                 if read is not None:
                     read.append(self_attention_of(block, x))
-                given_masks = {"training": training, "return_attention_scores": True, **masks}
-                x, weights = call_part(self, block, x, **given_masks)
+                asked = {"training": training, "return_attention_scores": True}
+                x, weights = call_part(self, block, x, **asked, **masks)
                 scores.append(weights)
         return call_part(self, self.encoder_normalization, x) if self.final_normalization else x
 

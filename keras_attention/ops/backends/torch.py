@@ -43,7 +43,7 @@ def has_amx() -> bool:
 
 
 def as_tensor(given: Any) -> Any:
-    """`keras.ops.convert_to_tensor`, which asks what is a tensor four times whether it is one."""
+    """`keras.ops.convert_to_tensor`, without its questions to what is a tensor already."""
     if isinstance(given, torch.Tensor):
         return given
     return given.value if isinstance(given, keras.Variable) else ops.convert_to_tensor(given)
