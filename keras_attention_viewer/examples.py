@@ -6,14 +6,12 @@ Only a few of the measured sentences are shown; these rows come from all of them
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from keras_attention_viewer.thoughts import is_probability
-
-if TYPE_CHECKING:
-    from keras_attention_viewer.codec import Entry
+from keras_attention_viewer.tokens import Token
 
 STRONGEST_ROWS = 4
 RANDOM_ROWS = 3
@@ -22,23 +20,17 @@ FAINTEST = 0.005
 GROUPS = ("strongest", "random")
 
 
-def example_sentences(entries: Sequence[Entry]) -> list[dict[str, list[str]]]:
-    """Return the texts of the tokens of sentences, by list, for `head_examples` to point at."""
-    return [
-        {
-            name: [token["text"] for token in tokens]
-            for name, tokens in entry.header["tokens"].items()
-        }
-        for entry in entries
-    ]
-
-
-def head_examples(entries: Sequence[Entry], kind: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+def head_examples(
+    kind: Mapping[str, Any],
+    columns: Sequence[Sequence[Token]],
+    stored: Sequence[Sequence[np.ndarray]],
+) -> list[list[dict[str, Any]]]:
     """Return example rows, for each layer and head of a kind.
 
     Args:
-        entries: Entries of one step and one model.
         kind: The kind, as it stands in a header.
+        columns: The tokens that are read, of sentences of one step and one model.
+        stored: The weights of each sentence, as an `Entry` has them.
 
     Returns:
         For each layer and head a dict of `"strongest"`, the rows with the largest weights on a token that is
@@ -46,12 +38,11 @@ def head_examples(entries: Sequence[Entry], kind: Mapping[str, Any]) -> list[lis
         for sentences of the same lengths, at each step. A row is `[sentence, row, [[column, weight], ...]]`,
         the largest weights first.
     """
-    name = kind["name"]
-    first = 1 if name == "decoder" else 0  # the decoder's first token sees only itself
+    first = 1 if kind["name"] == "decoder" else 0  # the decoder's first token sees only itself
     strengths, places = [], []
-    for number, entry in enumerate(entries):
-        weights = np.concatenate(entry.weights[name])[:, first:]
-        is_text = [not token["special"] for token in entry.header["tokens"][kind["columns"]]]
+    for number, (tokens, layers) in enumerate(zip(columns, stored, strict=True)):
+        weights = np.concatenate(layers)[:, first:]
+        is_text = [not token["special"] for token in tokens]
         strengths.append(weights[:, :, is_text].max(axis=2, initial=0))
         places += [(number, row) for row in range(first, first + weights.shape[1])]
     order = np.argsort(-np.concatenate(strengths, axis=1).astype("int32"), axis=1, kind="stable")
@@ -59,9 +50,7 @@ def head_examples(entries: Sequence[Entry], kind: Mapping[str, Any]) -> list[lis
 
     def rows_of(layer: int, head: int, indices: np.ndarray) -> list[Any]:
         found = [places[index] for index in indices]
-        return [
-            [n, row, _most_read(entries[n].weights[name][layer][head, row])] for n, row in found
-        ]
+        return [[n, row, _most_read(stored[n][layer][head, row])] for n, row in found]
 
     return [
         [

@@ -19,7 +19,7 @@ import numpy as np
 
 from keras_attention_viewer.alignment import Alignments
 from keras_attention_viewer.codec import KINDS, Entry, dequantize
-from keras_attention_viewer.examples import example_sentences, head_examples
+from keras_attention_viewer.examples import head_examples
 from keras_attention_viewer.tokens import Token
 
 # A label needs at least this many rows.
@@ -93,9 +93,20 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
             head["labels"] = _labels(head)
         count = kind["heads"]
         shaped[kind["name"]] = [heads[i : i + count] for i in range(0, len(heads), count)]
+    sentences = [entry.header["tokens"] for entry in everything]
     examples = {
-        "sentences": example_sentences(everything),
-        "heads": {kind["name"]: head_examples(everything, kind) for kind in kinds},
+        "sentences": [
+            {name: [token["text"] for token in tokens] for name, tokens in lists.items()}
+            for lists in sentences
+        ],
+        "heads": {
+            kind["name"]: head_examples(
+                kind,
+                [lists[kind["columns"]] for lists in sentences],
+                [entry.weights[kind["name"]] for entry in everything],
+            )
+            for kind in kinds
+        },
     }
     fields = {"measures": shaped, **alignment}
     headers: list[dict[str, Any]] = [{**entry.header, **fields} for entry in entries]

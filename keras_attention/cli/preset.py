@@ -74,7 +74,7 @@ def _verify(preset: str, folder: Path | None) -> None:
     if folder is not None:
         raise ValueError(f"--verify takes a preset alone. Received also: {folder}")
     start_backend()
-    from keras_attention.decoding.saved_preset import verify_preset
+    from keras_attention.decoding.verified_preset import verify_preset
 
     with activity("checking the preset"):
         found = verify_preset(preset)

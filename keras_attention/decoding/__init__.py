@@ -12,6 +12,6 @@ _PLACES = {
     "translation": ("Translation",),
     "translator": ("Translator",),
     "saved_model": ("export_saved_model",),
-    "saved_preset": ("VerifiedPreset", "verify_preset"),
+    "verified_preset": ("VerifiedPreset", "verify_preset"),
 }
 __getattr__, __dir__, __all__ = imported_lazily(__name__, _PLACES)

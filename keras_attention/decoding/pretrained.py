@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self
 
 from keras_attention.data.presets import Preset, preset_of_run, read_preset
 from keras_attention.decoding.exports import FORMATS, options_of
@@ -16,9 +16,6 @@ from keras_attention.utils.checks import check_path
 from keras_attention.utils.forks import check_process
 from keras_attention.utils.run_folder import RunFolder
 
-if TYPE_CHECKING:
-    from keras_attention.decoding.translator import Translator
-
 # What an export takes over if its search has it, and what none has.
 SEARCH_OPTIONS = ("beam_size", "length_penalty", "max_extra_length")
 NOT_EXPORTED = ("constraint", "sampling", "restrictions", "split_sentences")
@@ -28,7 +25,7 @@ class Pretrained:
     """Class methods of `Translator` that make one, and how it is saved."""
 
     @classmethod
-    def from_run(cls: Any, folder: str | os.PathLike[str], **options: Any) -> Translator:
+    def from_run(cls, folder: str | os.PathLike[str], **options: Any) -> Self:
         """Return a translator with the model, the tokenizer and the search settings of a finished run.
 
         Args:
@@ -49,7 +46,7 @@ class Pretrained:
         return _made(cls, preset_of_run(folder, load), options)
 
     @classmethod
-    def from_spec(cls: Any, folder: str | os.PathLike[str], **options: Any) -> Translator:
+    def from_spec(cls, folder: str | os.PathLike[str], **options: Any) -> Self:
         """Like `from_preset`, never with Keras: runs the spec that a finished run has beside its model.
 
         The translations are those of `from_run`. To start a program without Keras, see
@@ -70,12 +67,12 @@ class Pretrained:
 
     @classmethod
     def from_preset(
-        cls: Any,
+        cls,
         preset: str | os.PathLike[str] | Preset,
         *,
         positions: str = POSITIONS[0],
         **options: Any,
-    ) -> Translator:
+    ) -> Self:
         """Return a translator with a pretrained model: the package's, a run's, or another program's.
 
         An engine runs the model, on a CPU without Keras. For its attention, or to train it further, build a
@@ -162,9 +159,8 @@ class Pretrained:
         ['README.md', 'assets', 'card.json', 'config.json', 'keras_attention.json', 'metadata.json', \
 'model.weights.h5']
         """
-        translator = cast("Translator", self)
-        _refuse_lost(translator, "A preset")
-        return save_preset(translator, folder, card, sample, weights_dtype, overwrite)
+        _refuse_lost(self, "A preset")
+        return save_preset(self, folder, card, sample, weights_dtype, overwrite)
 
     def export(self, folder: str | os.PathLike[str], format: str, **options: Any) -> Path:
         """Write the model, the tokenizer and the search settings that it takes for another program.
@@ -192,7 +188,7 @@ class Pretrained:
         >>> translator = Translator.from_preset("demo_en_de")
         >>> path = translator.export(tempfile.mkdtemp() + "/marian", "hugging_face")  # doctest: +SKIP
         """
-        translator = cast("Translator", self)
+        translator: Any = self
         known = options_of(format)
         for name in options:
             if name not in known:
@@ -205,7 +201,7 @@ class Pretrained:
         return export(translator.model, translator.tokenizer, folder, **{**own, **options})
 
 
-def _refuse_lost(translator: Translator, what: str) -> None:
+def _refuse_lost(translator: Any, what: str) -> None:
     """Raise ValueError if a translator has settings that are not written."""
     lost = [name for name in NOT_EXPORTED if getattr(translator, name) is not None]
     if lost:
@@ -220,6 +216,6 @@ def known_of(preset: Preset) -> dict[str, Any]:
     return {name: getattr(preset, name) for name in ("longest_source", "model_options", "card")}
 
 
-def _made(cls: Any, preset: Preset, options: Mapping[str, Any]) -> Translator:
+def _made(cls: Any, preset: Preset, options: Mapping[str, Any]) -> Any:
     given = {**preset.options, **known_of(preset), **options}
     return cls(preset.spec, preset.tokenizer, **given)

@@ -7,15 +7,15 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import keras_attention
 from keras_attention.data.model_card import card_text, check_card
-from keras_attention.data.presets import Preset, preset_folder, read_preset
+from keras_attention.data.preset_folders import Preset
+from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.interop.foreign import Settings
 from keras_attention.interop.own_preset import (
     CARD,
     CARD_TEXT,
@@ -24,7 +24,6 @@ from keras_attention.interop.own_preset import (
     MODEL_OPTIONS,
     TOKENIZER,
     is_own_preset,
-    read_manifest,
 )
 from keras_attention.spec.files import as_json
 from keras_attention.spec.parts import SpecError, as_array, check_finite
@@ -39,35 +38,14 @@ from keras_attention.utils.files import (
     write_signed_json,
 )
 
-if TYPE_CHECKING:
-    from keras_attention.decoding.translator import Translation, Translator
-
 WEIGHTS_DTYPES = ("float32", "float16")
 SEARCH = {"beam_size": int, "length_penalty": float, "max_extra_length": int}
-# How far the score of a translation may be from that in the sample: rounding in float32, on any device.
-SCORE_TOLERANCE = 1e-3
 # Tokens of the sources in a sample, if no text is known.
 SAMPLE_LENGTHS = (3, 5, 8)
 
 
-class VerifiedPreset(NamedTuple):
-    """What `verify_preset` has compared.
-
-    Attributes:
-        files: Number of files whose checksums fit.
-        sentences: Number of sentences in the sample.
-        engines: What has translated them again.
-        difference: Largest difference of a score from that in the sample, at most `SCORE_TOLERANCE`.
-    """
-
-    files: int
-    sentences: int
-    engines: tuple[str, ...]
-    difference: float
-
-
 def save_preset(
-    translator: Translator,
+    translator: Any,
     folder: str | os.PathLike[str],
     card: Mapping[str, Any] | None = None,
     sample: Iterable[str] | None = None,
@@ -84,7 +62,7 @@ def save_preset(
         check_has("model", translator.model, "a Transformer, or a TransformerSpec", "spec")
     preset = _preset_of(translator, weights_dtype == "float16")
     whole_card = {**_card(preset, weights_dtype), **given}
-    translations = _best(next(_routes(preset)), sources)
+    translations = best_translations(next(routes(type(translator), preset)), sources)
 
     from keras_attention.models.keras_folder import write_keras_folder
 
@@ -127,70 +105,10 @@ def save_preset(
     return path
 
 
-def verify_preset(preset: str | os.PathLike[str]) -> VerifiedPreset:
-    """Check a preset: the checksums of all its files, and that it still translates its sample as it did.
-
-    The sample is translated by the engine that `Translator.from_preset` takes, by that of the Keras backend
-    where it runs the model, and by the plain search. Token ids must be the same, and scores within 0.001.
-
-    Args:
-        preset: The folder, or one of the other names that `Translator.from_preset` takes.
-
-    Returns:
-        A `VerifiedPreset`: how many files and sentences were compared, and which engines translated.
-
-    Raises:
-        DamagedFile: If a file is missing, changed or cut off. The message names it.
-        ValueError: If it is not a preset that `Translator.save_to_preset` wrote, or an engine translates a
-            sentence of the sample in another way. The message names both.
-
-    Example:
-
-    >>> found = verify_preset("demo_en_de")
-    >>> found.sentences, found.engines[-1]
-    (5, 'plain')
-    """
-    folder = preset_folder(preset)
-    if not (folder / MANIFEST).is_file():
-        names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else ["no folder"]
-        raise ValueError(
-            f"'{folder}' is no preset that `Translator.save_to_preset` wrote: it has no {MANIFEST}. "
-            f"Received: {', '.join(names)}"
-        )
-    manifest, found = read_manifest(folder), read_preset(folder)
-    entries = [
-        Settings(entry if isinstance(entry, dict) else {}, folder / MANIFEST)
-        for entry in manifest["sample"]
-    ]
-    sources = [entry.get("source", str) for entry in entries]
-    if found.tokenizer.encode(sources) != [entry.get("source_ids", list) for entry in entries]:
-        raise ValueError(f"'{folder / TOKENIZER}' splits the sample into other tokens than it did.")
-    largest, engines = 0.0, []
-    for translator in _routes(found):
-        engine = translator.engine_for(len(sources)).name
-        if engine in engines:
-            continue
-        engines.append(engine)
-        for entry, best in zip(entries, _best(translator, sources), strict=True):
-            difference = abs(best.score - entry.get("score", float))
-            if list(best.token_ids) != entry.get("target_ids", list) or not (
-                difference <= SCORE_TOLERANCE
-            ):
-                raise ValueError(
-                    f"'{folder}': {engine} translates {entry.values['source']!r} as {best.text!r} (score "
-                    f"{best.score:.4f}), but the preset did as {entry.values.get('text')!r} (score "
-                    f"{entry.values['score']:.4f})."
-                )
-            largest = max(largest, difference)
-    return VerifiedPreset(len(manifest["sha256"]) + 1, len(sources), tuple(engines), largest)
-
-
-def _routes(preset: Preset) -> Iterator[Translator]:
-    """Yield translators by different engines, in float32; the first is the usual one."""
-    from keras_attention.decoding.translator import Translator
-
+def routes(translator: Any, preset: Preset) -> Iterator[Any]:
+    """Yield translators of this class by different engines, in float32; the first is the usual one."""
     with contextlib.suppress(SpecError):  # Without Keras there may be no engine for it.
-        yield Translator.from_preset(preset, precision="float32", show_progress=False)
+        yield translator.from_preset(preset, precision="float32", show_progress=False)
 
     from keras_attention.models.transformer import Transformer
 
@@ -198,11 +116,11 @@ def _routes(preset: Preset) -> Iterator[Translator]:
     options = {**preset.options, "show_progress": False}
     # An engine may refuse a model; the plain search runs all.
     with contextlib.suppress(ValueError):
-        yield Translator(model, preset.tokenizer, engine=running_backend(), **options)
-    yield Translator(model, preset.tokenizer, engine="plain", **options)
+        yield translator(model, preset.tokenizer, engine=running_backend(), **options)
+    yield translator(model, preset.tokenizer, engine="plain", **options)
 
 
-def _preset_of(translator: Translator, in_float16: bool) -> Preset:
+def _preset_of(translator: Any, in_float16: bool) -> Preset:
     """Return a translator as a preset, with arrays as weights."""
     model = translator.model
     spec = model if isinstance(model, TransformerSpec) else model.spec()
@@ -270,7 +188,7 @@ def _checked_card(card: Mapping[str, Any] | None) -> dict[str, Any]:
     return entries
 
 
-def _sources(translator: Translator) -> list[str]:
+def _sources(translator: Any) -> list[str]:
     """Return sentences for a sample: examples of the run, or tokens from all of the vocabulary."""
     examples = translator.card.get("examples") or []
     sources = [row["source"] for row in examples if isinstance(row, dict) and "source" in row]
@@ -288,6 +206,7 @@ def _sources(translator: Translator) -> list[str]:
     ]
 
 
-def _best(translator: Translator, sources: Sequence[str]) -> list[Translation]:
+def best_translations(translator: Any, sources: Sequence[str]) -> list[Translation]:
+    """Return the best translation of each source."""
     # A sample need not be of the model's language, so nobody is warned of that.
     return [best for [best] in translator.translate(sources, unusual=UnusualTexts())]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self, cast
 
 from keras_attention.data.presets import is_preset, read_preset
 from keras_attention.interop.foreign import POSITIONS
@@ -12,32 +12,29 @@ from keras_attention.spec import EmbeddingSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
 from keras_attention.spec.presets import preset_arguments
 
-if TYPE_CHECKING:
-    from keras_attention.models.transformer import Transformer
-
 
 class Pretrained:
     """Class methods of `Transformer` that make one."""
 
     @classmethod
-    def base(cls: Any, vocabulary_size: int = 37000, **kwargs: Any) -> "Transformer":
+    def base(cls, vocabulary_size: int = 37000, **kwargs: Any) -> Self:
         """Build the paper's base model (Table 3, first row), by default with its 37,000 tokens."""
         return cls.from_preset("base", vocabulary_size=vocabulary_size, **kwargs)
 
     @classmethod
-    def big(cls: Any, vocabulary_size: int = 37000, **kwargs: Any) -> "Transformer":
+    def big(cls, vocabulary_size: int = 37000, **kwargs: Any) -> Self:
         """Return the paper's big model (Table 3, last row)."""
         return cls.from_preset("big", vocabulary_size=vocabulary_size, **kwargs)
 
     @classmethod
     def from_preset(
-        cls: Any,
+        cls,
         preset: str | os.PathLike[str],
         vocabulary_size: int | None = None,
         *,
         positions: str = POSITIONS[0],
         **kwargs: Any,
-    ) -> "Transformer":
+    ) -> Self:
         """Build an untrained model of a named size, or a pretrained model with its weights.
 
         Args:
@@ -75,18 +72,18 @@ class Pretrained:
                 "`vocabulary_size` is missing: an untrained model needs that of its tokenizer. Received: "
                 f"preset={preset!r}"
             )
-        return cls(vocabulary_size=vocabulary_size, **{**arguments, **kwargs})
+        return cast(Any, cls)(vocabulary_size=vocabulary_size, **{**arguments, **kwargs})
 
     @classmethod
     def from_torch(
-        cls: Any,
+        cls,
         state_dict: Mapping[str, Any],
         num_heads: int,
         embeddings: Any,
         *,
         options: Mapping[str, Any] | None = None,
         **kwargs: Any,
-    ) -> "Transformer":
+    ) -> Self:
         """Build a model with the weights of PyTorch's `torch.nn.Transformer`.
 
         Args:
@@ -107,7 +104,7 @@ class Pretrained:
         )
 
     @classmethod
-    def from_spec(cls: Any, spec: TransformerSpec, **kwargs: Any) -> "Transformer":
+    def from_spec(cls, spec: TransformerSpec, **kwargs: Any) -> Self:
         """Build a model from a spec, with its weights.
 
         Args:
@@ -127,6 +124,6 @@ class Pretrained:
         (2, 0.3)
         """
         spec.validate()
-        model = cls(**{**spec.options(), **kwargs})
+        model = cast(Any, cls)(**{**spec.options(), **kwargs})
         assign_weights(model, spec)
         return model
