@@ -98,6 +98,7 @@ def main() -> None:
         asked["model_arguments"] = {"num_layers": tuple(given.num_layers)}
     config = dataclasses.replace(recipe_for(len(corpus.train)), **asked)
 
+    from keras_attention.recipes.order import complete
     from keras_attention.recipes.run import Run
 
     class Student(Run):
@@ -112,7 +113,7 @@ def main() -> None:
 
     text = given.output_dir.with_name(f"{given.output_dir.name}-text")
     corpus = distilled(corpus, given.teacher, text, given.n_best)
-    Student(corpus, config, given.output_dir).complete()
+    complete(Student(corpus, config, given.output_dir))
     print(f"Compare: keras-attention evaluate {given.teacher} {given.output_dir}")
 
 

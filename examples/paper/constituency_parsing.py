@@ -214,11 +214,13 @@ def train_and_parse(
     common.start_keras()
     from parsing.run import ParserRun
 
+    from keras_attention.recipes import order
+
     run = ParserRun(corpus, treebank, config, folder, leaves)
     with run.started():
-        run.train()
-        run.average()
-        run.save()
+        order.train(run)
+        order.average(run)
+        order.save(run)
         if not run.is_chief:
             return {}
         golds = spread(list(treebank.test), test_sentences)

@@ -164,6 +164,7 @@ def trained_and_tested(
     from weighted_run import WeightedRun, branch_file
 
     from keras_attention import MetricsLog, corpus_bleu
+    from keras_attention.recipes import order
     from keras_attention.recipes.run import Run
 
     # Tokenizer and token store are the same for all runs.
@@ -174,8 +175,8 @@ def trained_and_tested(
     with run.started():
         if system == "small_start":
             shrink(run.model, start_ratio(run.model, branches["branch_feed_forward"]))
-        run.train()
-        run.average()
+        order.train(run)
+        order.average(run)
     split = "validation" if corpus.test is None else "test"
     sources = list(itertools.islice(corpus.splits[split].sources(), test_sentences))
     references = corpus.references(split)[:test_sentences]

@@ -169,10 +169,10 @@ def _compare_models(options: argparse.Namespace) -> None:
 def _evaluate_run(options: argparse.Namespace, model: str) -> None:
     """Show the report on a run: its checkpoints and their average."""
     from keras_attention.evaluation.report import Sentences
-    from keras_attention.recipes.run import Run
+    from keras_attention.recipes.finished_run import FinishedRun
 
     sources, references = _given_lines(options)
-    run = Run.open(model)
+    run = FinishedRun(model)
     language = run.settings["languages"][1]
     if options.target_language not in (None, language):
         raise ValueError(

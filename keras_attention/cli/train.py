@@ -190,7 +190,7 @@ def _train(
     start_backend()
     if plan:
         return _plan(corpus, config, options)
-    from keras_attention.recipes.run import train_translation
+    from keras_attention.recipes.order import train_translation
     from keras_attention.utils.memory import tune_memory
 
     tune_memory()

@@ -11,7 +11,7 @@ __getattr__, __dir__, __all__ = imported_lazily(
         "config": ("TranslationConfig",),
         "export_check": ("check_export",),
         "from_checkpoint": ("checkpoint_translator",),
+        "order": ("train_translation",),
         "plan": ("Plan", "plan_training"),
-        "run": ("train_translation",),
     },
 )

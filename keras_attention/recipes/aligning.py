@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from keras_attention.data.corpus import Corpus
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.translator import Translation, Translator
@@ -19,10 +20,6 @@ from keras_attention.utils.sides import encode_ended
 from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention_viewer.alignment import ROWS, Alignments
 from keras_attention_viewer.codec import dequantize
-
-if TYPE_CHECKING:
-    from keras_attention.data.corpus import Corpus
-    from keras_attention.recipes.run import Run
 
 # What a second reading of translations is for: see `reading_attention`.
 ALIGNED = ("alignment", "markup")
@@ -141,18 +138,19 @@ def _least(rates: np.ndarray) -> list[int]:
     return list(map(int, np.unravel_index(rates.argmin(), rates.shape)))
 
 
-def alignment_figures(run: Run, split: str) -> dict[str, Any]:
-    """Return how well a run aligns words, where true alignments are known; else an empty dict.
+def alignment_figures(
+    corpus: Corpus, split: str, model: Any, tokenizer: Any, head: Sequence[int] | None
+) -> dict[str, Any]:
+    """Return how well a model aligns words, where true alignments are known; else an empty dict.
 
-    The head of a model without guided alignment is the one that aligns its validation set best, by the words
+    The head of a model without guided alignment is the one that aligns the validation set best, by the words
     that its rows read or by those that they predict.
     """
-    known, chosen_by = (_known(run.corpus, part) for part in (split, "validation"))
-    head = run.settings.get("guided_alignment_head")
+    known, chosen_by = (_known(corpus, part) for part in (split, "validation"))
     if not known or not (head or chosen_by):
         return {}
-    rates, sentences = _error_rates(run.model, run.tokenizer, known)
-    chosen = rates if head else _error_rates(run.model, run.tokenizer, chosen_by)[0]
+    rates, sentences = _error_rates(model, tokenizer, known)
+    chosen = rates if head else _error_rates(model, tokenizer, chosen_by)[0]
     if rates is None or chosen is None:
         return {}
     # Guided alignment teaches the words that are read.

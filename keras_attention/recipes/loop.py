@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -27,6 +27,7 @@ from keras_attention.recipes.attention import attention_log
 from keras_attention.recipes.catalog import forecast_for
 from keras_attention.recipes.config import MEASURES
 from keras_attention.recipes.messages import spoken_measure
+from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
 from keras_attention.training.agreement import (
     check_agreement,
@@ -40,9 +41,6 @@ from keras_attention.utils.forecast import Forecast, duration
 from keras_attention.utils.memory import is_memory_tuned
 from keras_attention.utils.progress import say
 from keras_attention.visualization.summary_writer import SummaryWriter
-
-if TYPE_CHECKING:
-    from keras_attention.recipes.run import Run
 
 VALIDATION_SENTENCES = 100
 LOG_EVERY = 50  # updates
@@ -280,7 +278,7 @@ class TrainingLoop:
         )
 
 
-def train(run: Run) -> Checkpoints:
+def train_to_end(run: Run) -> Checkpoints:
     """Train a run from its last checkpoint, if any, to the end of its budget; return its checkpoints."""
     with contextlib.ExitStack() as held:
         loop = TrainingLoop(run, held)

@@ -17,6 +17,7 @@ from keras_attention.data.filters import FilteredText, describe
 from keras_attention.data.model_card import other_direction
 from keras_attention.data.preset_folders import Preset
 from keras_attention.evaluation.report_text import alignment_text, trained_text
+from keras_attention.recipes.config import TranslationConfig
 from keras_attention.utils.run_folder import RunFolder
 
 # Below this BLEU nobody would call the output a translation.
@@ -58,10 +59,15 @@ def batches_text(batches: TokenBatches) -> str:
     )
 
 
-def model_text(model: Any, name: str, batches: TokenBatches) -> str:
+def model_text(model: Any, config: TranslationConfig, batches: TokenBatches) -> str:
     """Return the model and what it is trained on."""
+    name = config.preset
+    if config.start_from is not None:
+        frozen = f", {config.freeze} frozen" if config.freeze else ""
+        rates = f"dropout {model.dropout:g}, label smoothing {config.label_smoothing:g}"
+        name = f"of '{config.start_from}'{frozen}, {rates}"
     return (
-        f"Model {name}: {_millions(model.count_params())} parameters, trained on "
+        f"Model {name}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
         f"{batches.statistics()['pairs']:,} pairs. The first batch of each of the "
         f"{len(batches.shape_statistics())} shapes compiles first, which does not count as training."
     )

@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keras_attention.data.filters import FilteredText
 from keras_attention.evaluation.report import LAST, START, Sentences
+from keras_attention.recipes.run import Run
 from keras_attention.recipes.text import OLD_DOMAIN
 from keras_attention.utils.versions import environment
-
-if TYPE_CHECKING:
-    from keras_attention.recipes.run import Run
 
 
 def run_figures(run: Run) -> dict[str, Any]:
@@ -72,15 +70,6 @@ def _since_the_start(evaluation: Mapping[str, Any]) -> dict[str, Any]:
         if (one["metric"], one["system"]) == ("BLEU", last)
     )
     return {"before": _scores(evaluation["systems"][first]["scores"]), "p_value": chance}
-
-
-def old_domain(run: Run) -> dict[str, Any]:
-    """Return how a fine-tuned run translates text as its pretrained model was made for, if there is some."""
-    text = run.corpus.extra.get(OLD_DOMAIN)
-    if text is None or run.resolved.start is None:
-        return {}
-    sentences = run.sentences(OLD_DOMAIN, "old domain")
-    return {OLD_DOMAIN: run.evaluation(sentences, translations_alone=True)}
 
 
 def _old_domain_figures(evaluation: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from keras_attention.cli.main import main
 from keras_attention.data import token_store
 from keras_attention.recipes import bulk
-from keras_attention.recipes import run as recipe
+from keras_attention.recipes import order as recipe
 from keras_attention.utils.run_folder import RunFolder
 from tests.helpers import contents
 from tests.recipes.small_runs import write_files

@@ -32,7 +32,7 @@ def test_perplexity_by_length(tmp_path, monkeypatch):
         models[config.model_arguments["position_layout"]] = model
         trained.append(config.max_length)
 
-    monkeypatch.setattr("keras_attention.recipes.run.train_translation", train)
+    monkeypatch.setattr("keras_attention.recipes.order.train_translation", train)
     monkeypatch.setattr(common, "corpus_of", lambda options: corpus)
     options = table3_positions.parser().parse_args(["--trained-length", "5"])
     for _ in range(2):

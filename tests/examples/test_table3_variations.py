@@ -96,7 +96,7 @@ def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
             "parameters": 11,
         }
 
-    monkeypatch.setattr("keras_attention.recipes.run.train_translation", train)
+    monkeypatch.setattr("keras_attention.recipes.order.train_translation", train)
     monkeypatch.setattr(common, "corpus_of", lambda options: _Corpus())
     monkeypatch.setattr(Resolved, "check", lambda self, text: None)
     # The second call finds everything done; what is logged does not matter.

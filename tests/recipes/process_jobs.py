@@ -23,6 +23,7 @@ import pytest
 from keras_attention import ParallelText, corpus_from_files, load_corpus
 from keras_attention.callbacks import TrainingStopped
 from keras_attention.callbacks.signals import StopTogether
+from keras_attention.recipes import order
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation
 from keras_attention.training import (
@@ -174,9 +175,9 @@ def train(corpus, folder, changed, index=0, stop=None, **_):
         return told
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(recipe.Run, "evaluate", keep)
+    patch.setattr(order, "evaluate", keep)
     for step in ("average", "save"):
-        patch.setattr(recipe.Run, step, lambda run: None)
+        patch.setattr(order, step, lambda run: None)
     patch.setattr(StopTogether, "_agree", note)
     try:
         train_translation(corpus, dataclasses.replace(CONFIG, **changed), folder)

@@ -10,7 +10,7 @@ import pytest
 
 from keras_attention import Adam, Tokenizer, TokenStore, Transformer, corpus_from_files, load_corpus
 from keras_attention.recipes import TranslationConfig
-from keras_attention.recipes import run as recipe
+from keras_attention.recipes import order
 from keras_attention.recipes.saving import save_model
 from keras_attention.training.checkpoint_store import write_checkpoint
 from keras_attention.utils.run_folder import RunFolder
@@ -53,8 +53,8 @@ def training_alone():
     """Within, a run ends with its training, and returns its figures: what follows takes half of the time."""
     with pytest.MonkeyPatch.context() as patch:
         for step in ("average", "save"):
-            patch.setattr(recipe.Run, step, lambda run: None)
-        patch.setattr(recipe.Run, "evaluate", lambda run: {"training": run.training})
+            patch.setattr(order, step, lambda run: None)
+        patch.setattr(order, "evaluate", lambda run: {"training": run.training})
         yield
 
 

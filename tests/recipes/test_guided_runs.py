@@ -25,7 +25,7 @@ from keras_attention.recipes import (
     train_translation,
 )
 from keras_attention.recipes.aligning import with_details
-from keras_attention.recipes.run import Run
+from keras_attention.recipes.finished_run import FinishedRun
 from keras_attention.recipes.start import guided_head
 from keras_attention.visualization import attention_entries
 from keras_attention_viewer.alignment import Alignments
@@ -133,7 +133,7 @@ def test_translators_ask_the_guided_head(guided, corpus):
 
 
 def test_a_finished_run_opens_without_its_alignments(guided):
-    run = Run.open(guided[0] / "guided")
+    run = FinishedRun(guided[0] / "guided")
     assert run.batches is not None and run.batches.alignments is None
     assert run.report["alignment"]["is_guided"]
 

@@ -19,7 +19,6 @@ from keras_attention.recipes.messages import (
     why_nothing_was_learned,
 )
 from keras_attention.recipes.results import _examples
-from keras_attention.recipes.run import Run
 from keras_attention.utils.run_folder import RunFolder
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -137,7 +136,7 @@ def test_it_says_when_the_average_is_worse_than_the_last_checkpoint(tmp_path):
 class Counted:
     """Four batches an epoch, of two shapes; a model of 2.5 million parameters."""
 
-    max_length = 70
+    max_length, dropout = 70, 0.25
 
     def __init__(self, dropped_empty=0):
         self.store = types.SimpleNamespace(metadata={"dropped_empty": dropped_empty})
@@ -159,7 +158,7 @@ class Counted:
 
 
 def test_the_model_says_what_it_is_trained_on():
-    assert model_text(Counted(), "tiny, float32", Counted()) == (
+    assert model_text(Counted(), TranslationConfig(steps=1, preset="tiny"), Counted()) == (
         "Model tiny, float32: 2.5 M parameters, trained on 1,234 pairs. The first batch of each of the 2 "
         "shapes compiles first, which does not count as training."
     )
@@ -167,9 +166,8 @@ def test_the_model_says_what_it_is_trained_on():
 
 def test_a_pretrained_model_says_how_it_is_trained():
     config = TranslationConfig(steps=1, start_from="a/b", freeze="encoder", label_smoothing=0.05)
-    run = types.SimpleNamespace(config=config, model=types.SimpleNamespace(dropout=0.25))
-    name = Run._model_name.fget(run)
-    assert name == "of 'a/b', encoder frozen, dropout 0.25, label smoothing 0.05, float32"
+    name = "of 'a/b', encoder frozen, dropout 0.25, label smoothing 0.05, float32"
+    assert model_text(Counted(), config, Counted()).startswith(f"Model {name}: 2.5 M parameters")
 
 
 @pytest.mark.parametrize(

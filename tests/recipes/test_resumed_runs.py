@@ -25,7 +25,7 @@ from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.recipes import checkpoint_translator
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes.config import RESUMABLE_FIELDS
-from keras_attention.recipes.run import Run
+from keras_attention.recipes.finished_run import FinishedRun
 from keras_attention.recipes.shares import Shares
 from keras_attention.training.distribution import Devices
 from keras_attention.training.moving_average import load_moving_average
@@ -404,7 +404,7 @@ def test_the_best_checkpoint_is_the_result(files, tmp_path, known_perplexities, 
     assert all(map(np.array_equal, weights[0], weights[1]))
     assert not all(map(np.array_equal, weights[0], weights[2]))
     assert (
-        Run.open(folder).evaluation(Sentences(["a b"], ["c d"]))["best"]["name"]
+        FinishedRun(folder).evaluation(Sentences(["a b"], ["c d"]))["best"]["name"]
         == "update-00000028"
     )
 
@@ -468,7 +468,7 @@ def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys):
     assert same_state(*folders, 15)
     assert [report["test"]["bleu"] for report in reports][0] == reports[1]["test"]["bleu"]
     assert reports[0]["config"]["mixture"] == mixture[8:]
-    batches, whole = Run.open(folders[0]).batches, Run.open(folders[1]).batches
+    batches, whole = FinishedRun(folders[0]).batches, FinishedRun(folders[1]).batches
     assert isinstance(batches, MixedBatches) and len(batches) == len(whole) > 4
     names = [batches.corpus_of(*divmod(update, len(batches))) for update in range(15)]
     assert collections.Counter(names[5:])["web"] in (6, 7) and {*names} == {"clean", "web"}
@@ -498,7 +498,7 @@ def test_a_moving_average_goes_on_exactly_and_is_the_result(files, tmp_path, cap
 
     # What was validated and saved is the average in the checkpoint.
     last = folder / "checkpoints" / "update-00000014"
-    finished = Run.open(folder)
+    finished = FinishedRun(folder)
     load_moving_average(finished.model, [last])
     wanted = PerplexityMeter(finished.model)(finished.validation)
     assert history[-1]["val_perplexity"] == pytest.approx(wanted, rel=1e-5)

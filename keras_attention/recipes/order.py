@@ -1,0 +1,187 @@
+"""The order of a run: train, average, save, evaluate (sections 5 and 6.1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_attention.callbacks.base import updates_of
+from keras_attention.callbacks.signals import stopping_at_once
+from keras_attention.data.corpora import Corpus
+from keras_attention.evaluation.report import write_report
+from keras_attention.recipes.aligning import alignment_figures
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.loop import train_to_end
+from keras_attention.recipes.messages import (
+    batches_text,
+    corpus_text,
+    device_text,
+    model_text,
+    results_text,
+)
+from keras_attention.recipes.results import evaluation_figures, run_figures
+from keras_attention.recipes.run import Run
+from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.text import OLD_DOMAIN
+from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
+from keras_attention.training.checkpoints import save_average
+from keras_attention.training.distribution import device_kind
+from keras_attention.utils.checks import counted
+from keras_attention.utils.files import write_atomically
+from keras_attention.utils.progress import activity, say, show
+from keras_attention.visualization.summary_writer import SummaryWriter
+
+
+def train_translation(
+    corpus: Corpus,
+    config: TranslationConfig,
+    output_dir: str | os.PathLike[str],
+    finish: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] | None = None,
+) -> dict[str, Any]:
+    """Train on a corpus, translate its test set and score it. All files are in one folder.
+
+    The folder gets `config.json`, `tokenizer/`, `store/` (token ids), `checkpoints/`, `logs/` (for
+    TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt`, `references.txt` and
+    `report.json`.
+
+    Call it again with the same arguments to continue a run that was stopped or killed: it continues from
+    its last checkpoint as if nothing had happened. A finished run returns its report. The settings in
+    `config.changeable` may change between two starts. So a finished run trains on if its budget is raised,
+    unless its learning rate followed the budget from the start. If the rate has a `cooldown`, training
+    goes on from where that began, and the result is that of a run with the new budget.
+
+    Args:
+        corpus: What to train on. Without a test set, the validation set is translated.
+        config: The settings.
+        output_dir: The run's folder.
+        finish: Whether to end a run that was stopped, instead of training to the end of its budget: a
+            `cooldown` begins now, and takes its share of the updates that there are then. A run without one
+            ends at its last checkpoint. Defaults to False.
+        callbacks: Keras callbacks, called as `fit` calls them, in every process. At the end of an epoch they
+            see the validation scores; if one sets `model.stop_training`, the run ends. The checkpoints hold
+            the state of those that are a `RunCallback`, of which there may be one of a class.
+
+    Returns:
+        The report: every figure that was printed. If several processes train, process 0 returns it, and
+        the others return an empty dict.
+
+    Raises:
+        ValueError: If no model can be made from the settings, the folder belongs to another
+            configuration or corpus, or another process works on it.
+        TrainingStopped: A `KeyboardInterrupt`, after Ctrl-C, SIGTERM, SIGHUP or SIGQUIT; the run can be
+            resumed.
+        OSError: If a checkpoint cannot be written, for instance because the disk is full.
+    """
+    return complete(Run(corpus, config, output_dir, finish=finish, callbacks=callbacks))
+
+
+def complete(run: Run) -> dict[str, Any]:
+    """Do all that is not done yet, as `train_translation` does; return the report."""
+    with run.started():
+        if run.report is None:
+            train(run)
+            try:
+                with stopping_at_once():
+                    average(run)
+                    save(run)
+                    run.report = evaluate(run)
+            except KeyboardInterrupt:
+                say(
+                    "The training is done and saved, its report is not. The same command writes it."
+                )
+                raise
+    return run.report
+
+
+def train(run: Run) -> None:
+    """Prepare the text, make the model and train it, alone or with other processes."""
+    keras.utils.set_random_seed(run.config.seed)
+    say(device_text(run.devices.num_replicas, device_kind(), run.config.strategy))
+    say(corpus_text(run.corpus, run.resolved.start))
+    say(batches_text(run.batches))
+    with activity("building the model"):
+        _ = run.model, run.peak
+    say(model_text(run.model, run.config, run.batches))
+    checkpoints = train_to_end(run)
+    run.training = {
+        "updates": updates_of(run.model),
+        "minutes": round(checkpoints.seconds / 60, 2),
+        "training_minutes": round(checkpoints.stateful["Budget"].seconds / 60, 2),
+        "history": checkpoints.history,
+        "patience_is_over": checkpoints.stateful["StopWithoutGain"].is_over,
+    }
+    run.leave_processes()
+
+
+def average(run: Run) -> None:
+    """Give the model the average of the last checkpoints, kept in `averaged/`, or the best one."""
+    if not run.is_chief:
+        return
+    chosen, intact = run.chosen, []
+    for path in chosen.averaged():
+        try:
+            read_manifest(path)
+        except DamagedCheckpoint as error:
+            say(f"{error} The average leaves it out.")
+        else:
+            intact.append(path)
+    with activity(f"averaging {counted(len(intact), 'checkpoint')}"):
+        save_average(run.model, run.folder.average, intact, True, chosen.load)
+    run.training["averaged_checkpoints"] = len(intact)
+    run.training["averaged_from"] = [path.name for path in intact]
+    if chosen.best is not None:
+        run.training["best_checkpoint"] = {**chosen.best, "is_final": chosen.ends_with_best}
+        if chosen.ends_with_best:
+            chosen.load(run.model, chosen.named("best"))
+    elif run.config.final_model == "best":
+        say(
+            f"No {run.config.best_by} was measured, so no checkpoint is the best. The average is used."
+        )
+
+
+def save(run: Run) -> None:
+    """Save the model as `model.keras`, and its spec, which needs no Keras, in `spec/`."""
+    if run.is_chief:
+        with activity("saving the model"):
+            save_model(run.model, run.folder)
+
+
+def evaluate(run: Run) -> dict[str, Any]:
+    """Translate the test set with the average and what it is made of, score, and write the report."""
+    if not run.is_chief:
+        return {}
+    split = "validation" if run.corpus.test is None else "test"
+    text = run.sentences(split, f"{run.corpus.name}, {split} part")
+    evaluation = run.evaluation(text)
+    evaluation |= _old_domain(run)
+    head = run.settings.get("guided_alignment_head")
+    evaluation |= alignment_figures(run.corpus, split, run.model, run.tokenizer, head)
+    evaluation["also_trained"] = run.corpus.also_trained
+    report = {
+        **run_figures(run),
+        "training": run.training,
+        **evaluation_figures(evaluation, split, text),
+    }
+    write_atomically(run.folder.references, "\n".join([*text.references, ""]))
+    # A model may write a line break, of byte pieces; line i of the file belongs to sentence i.
+    lines = [" ".join(text.splitlines()) for text in evaluation["translations"]]
+    write_atomically(run.folder.translations, "\n".join([*lines, ""]))
+    with SummaryWriter(run.folder.logs, resumes=False) as writer:
+        for metric in ("bleu", "chrf"):
+            value, updates = report["test"][metric], run.training["updates"]
+            writer.scalar(f"with_average/{split}_{metric}", value, updates)
+    write_report(evaluation, run.folder.path, run.settings, figures=report)
+    show(results_text(run.folder, report, can_go_on="steps" in run.config.changeable))
+    return run.folder.finished_report() or report
+
+
+def _old_domain(run: Run) -> dict[str, Any]:
+    """Return how a fine-tuned run translates text as its pretrained model was made for, if there is some."""
+    if OLD_DOMAIN not in run.corpus.extra or run.resolved.start is None:
+        return {}
+    sentences = run.sentences(OLD_DOMAIN, "old domain")
+    return {OLD_DOMAIN: run.evaluation(sentences, translations_alone=True)}
