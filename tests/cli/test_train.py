@@ -16,8 +16,8 @@ import pytest
 from keras_attention.cli.train import run
 from keras_attention.recipes import RECIPES as RECIPES_OF_ALL
 from keras_attention.recipes import TranslationConfig
-from keras_attention.recipes import plan as planning
 from keras_attention.recipes import order as recipe
+from keras_attention.recipes import plan as planning
 from keras_attention.recipes.start import Start
 from keras_attention.utils.arguments import rules
 from keras_attention.utils.run_folder import RunFolder

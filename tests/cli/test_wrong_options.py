@@ -9,8 +9,8 @@ import importlib
 import pytest
 
 from keras_attention.cli.main import COMMANDS
-from keras_attention.recipes import plan as planning
 from keras_attention.recipes import order as recipe
+from keras_attention.recipes import plan as planning
 from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import write_files
 

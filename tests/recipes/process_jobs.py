@@ -23,9 +23,8 @@ import pytest
 from keras_attention import ParallelText, corpus_from_files, load_corpus
 from keras_attention.callbacks import TrainingStopped
 from keras_attention.callbacks.signals import StopTogether
-from keras_attention.recipes import order
+from keras_attention.recipes import order, train_translation
 from keras_attention.recipes import run as recipe
-from keras_attention.recipes import train_translation
 from keras_attention.training import (
     initialize_processes,
     list_checkpoints,

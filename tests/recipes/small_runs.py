@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from keras_attention import Adam, Tokenizer, TokenStore, Transformer, corpus_from_files, load_corpus
-from keras_attention.recipes import TranslationConfig
-from keras_attention.recipes import order
+from keras_attention.recipes import TranslationConfig, order
 from keras_attention.recipes.saving import save_model
 from keras_attention.training.checkpoint_store import write_checkpoint
 from keras_attention.utils.run_folder import RunFolder

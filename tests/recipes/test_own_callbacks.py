@@ -10,7 +10,7 @@ import pytest
 
 from keras_attention.callbacks import RunCallback
 from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS
-from keras_attention.recipes import TranslationConfig, train_translation
+from keras_attention.recipes import TranslationConfig, order, train_translation
 from keras_attention.recipes.run import Run
 from tests.recipes.small_runs import small_corpus, training_alone
 from tests.recipes.test_resumed_runs import TINY as TINIEST
@@ -133,7 +133,7 @@ def test_one_that_ends_the_training_ends_the_run(
     updates = updates or len(Run(corpus, TINY, plain[0]).batches)
     config = dataclasses.replace(TINY, patience=9)
     with monkeypatch.context() as patch, contextlib.suppress(InterruptedError):
-        patch.setattr(Run, "average", killed)
+        patch.setattr(order, "average", killed)
         train_translation(corpus, config, folder, callbacks=[Recorder(ends_at)])
     assert not (folder / "report.json").exists()
     # Killed before its report: no update follows. A higher budget goes on.

@@ -22,10 +22,10 @@ from keras_attention.cli.train import run
 from keras_attention.data.mixed_batches import MixedBatches
 from keras_attention.evaluation import Sentences
 from keras_attention.evaluation.perplexity import PerplexityMeter
-from keras_attention.recipes import checkpoint_translator
-from keras_attention.recipes import run as recipe
+from keras_attention.recipes import checkpoint_translator, order
 from keras_attention.recipes.config import RESUMABLE_FIELDS
 from keras_attention.recipes.finished_run import FinishedRun
+from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
 from keras_attention.training.distribution import Devices
 from keras_attention.training.moving_average import load_moving_average
@@ -139,7 +139,7 @@ def disturbed(files, tmp_path_factory):
             changed.callback(
                 signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_DFL)
             )
-            patch.setattr(Run, "evaluate", lambda _, number=number: os.kill(os.getpid(), number))
+            patch.setattr(order, "evaluate", lambda _, number=number: os.kill(os.getpid(), number))
             with pytest.raises(SystemExit) as left:
                 train(files, folder)
         report = (folder / "report.json").exists()
@@ -183,12 +183,12 @@ def test_parts_that_cannot_share_the_batches_are_answered_with_those_that_can(tm
     """The next start with the advice gets past every check; what was asked for is refused first."""
     config = dataclasses.replace(TINY, row_multiple=24)
     corpus, folder = small_corpus(tmp_path), RunFolder(tmp_path / "run")
-    folder.claim(recipe.Run(corpus, config, folder.path).settings)
+    folder.claim(Run(corpus, config, folder.path).settings)
     (folder.checkpoints / "update-00000001").mkdir(parents=True)
 
     def start(parts):
         changed = dataclasses.replace(config, accumulation_steps=parts)
-        run = recipe.Run(corpus, changed, folder.path)
+        run = Run(corpus, changed, folder.path)
         run.check()
         return run.settings
 
