@@ -233,6 +233,7 @@ CALLED_ON_IMPORT = {
     "range",
     "re.compile",
     "sorted",
+    "staticmethod",
     "types.int32",
 }
 

@@ -8,7 +8,7 @@ _PLACES = {
     "corpora": ("Corpus", "corpus_from_files", "corpus_from_tsv", "load_corpus", "write_corpus"),
     "filters": ("FilteredText", "Filters"),
     "parallel_text": ("ParallelText",),
+    "presets": ("Tokenizer",),  # which gives it `from_preset`
     "token_store": ("TokenStore",),
-    "tokenizer": ("Tokenizer",),
 }
 __getattr__, __dir__, __all__ = imported_lazily(__name__, _PLACES)

@@ -54,6 +54,15 @@ def read_preset(preset: str | os.PathLike[str] | Preset, positions: str = POSITI
     return read_folder(folder, positions)
 
 
+def tokenizer_of_preset(preset: str | os.PathLike[str]) -> Tokenizer:
+    """Return the tokenizer of a pretrained model; see `Translator.from_preset` for what it takes."""
+    return read_preset(preset).tokenizer
+
+
+# Here, because a tokenizer does not know what reads folders that hold one.
+Tokenizer.from_preset = staticmethod(tokenizer_of_preset)
+
+
 def preset_of_run(folder: str | os.PathLike[str], load: Callable[[RunFolder], Any]) -> Preset:
     """Return a finished run as a preset."""
     run = RunFolder(check_path("folder", folder))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self, cast
 
 from keras_attention.utils.checks import check_boolean, check_path
 from keras_attention.utils.files import (
@@ -19,9 +19,6 @@ from keras_attention.utils.files import (
     write_atomically,
     write_signed_json,
 )
-
-if TYPE_CHECKING:
-    from keras_attention.data.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
 MODEL_FILE = "tokenizer.model"
@@ -116,14 +113,7 @@ class SavedTokenizer:
         return (check_path("folder", folder) / METADATA_FILE).exists()
 
     @classmethod
-    def from_preset(cls: Any, preset: str | os.PathLike[str]) -> Tokenizer:
-        """Return the tokenizer of a pretrained model; see `Translator.from_preset` for what it takes."""
-        from keras_attention.data.presets import read_preset  # which reads tokenizers
-
-        return read_preset(preset).tokenizer
-
-    @classmethod
-    def load(cls: Any, folder: str | os.PathLike[str]) -> Tokenizer:
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Read a tokenizer that `save` wrote.
 
         Raises:
@@ -145,7 +135,7 @@ class SavedTokenizer:
             ) from None
         damaged = f"'{folder / MODEL_FILE}' is damaged: it does not belong to {METADATA_FILE}. "
         try:
-            tokenizer = cls(model, *_settings(metadata))
+            tokenizer = cast(Any, cls)(model, *_settings(metadata))
         except (ValueError, RuntimeError) as error:
             raise ValueError(f"{damaged}Copy it again or train again. ({error})") from error
         if tokenizer.fingerprint() != metadata.get("fingerprint"):

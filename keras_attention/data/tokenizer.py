@@ -8,8 +8,8 @@ import operator
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Tokenizer(SavedTokenizer):
     of another program's model: it has its own normalisation, and it may have other pieces, and other ids,
     in the source than in the target, which the argument `side` of the methods names.
 
-    Make one with `Tokenizer.train`, `Tokenizer.load` or, for `"presegmented"`,
+    Make one with `Tokenizer.train`, `Tokenizer.load`, `Tokenizer.from_preset` or, for `"presegmented"`,
     `Tokenizer.from_vocabulary`.
 
     Args:
@@ -99,6 +99,7 @@ class Tokenizer(SavedTokenizer):
     end_token_id = END_TOKEN_ID
     unknown_token_id = UNKNOWN_TOKEN_ID
     ends_source = True
+    from_preset: ClassVar[Callable[[str | os.PathLike[str]], Tokenizer]]  # set by `data.presets`
 
     def __init__(
         self,
