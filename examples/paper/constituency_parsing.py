@@ -219,10 +219,10 @@ def train_and_parse(
     run = ParserRun(corpus, treebank, config, folder, leaves)
     with run.started():
         order.train(run)
-        order.average(run)
-        order.save(run)
         if not run.is_chief:
             return {}
+        order.average(run)
+        order.save(run)
         golds = spread(list(treebank.test), test_sentences)
         parses = {system: run.parses(system, golds) for system in systems}
         scores = sentence_scores(golds, parses)

@@ -84,6 +84,8 @@ def complete(run: Run) -> dict[str, Any]:
     with run.started():
         if run.report is None:
             train(run)
+            if not run.is_chief:
+                return {}
             try:
                 with stopping_at_once():
                     average(run)
@@ -119,8 +121,6 @@ def train(run: Run) -> None:
 
 def average(run: Run) -> None:
     """Give the model the average of the last checkpoints, kept in `averaged/`, or the best one."""
-    if not run.is_chief:
-        return
     chosen, intact = run.chosen, []
     for path in chosen.averaged():
         try:
@@ -145,19 +145,15 @@ def average(run: Run) -> None:
 
 def save(run: Run) -> None:
     """Save the model as `model.keras`, and its spec, which needs no Keras, in `spec/`."""
-    if run.is_chief:
-        with activity("saving the model"):
-            save_model(run.model, run.folder)
+    with activity("saving the model"):
+        save_model(run.model, run.folder)
 
 
 def evaluate(run: Run) -> dict[str, Any]:
     """Translate the test set with the average and what it is made of, score, and write the report."""
-    if not run.is_chief:
-        return {}
     split = "validation" if run.corpus.test is None else "test"
     text = run.sentences(split, f"{run.corpus.name}, {split} part")
-    evaluation = run.evaluation(text)
-    evaluation |= _old_domain(run)
+    evaluation = run.evaluation(text) | _old_domain(run)
     head = run.settings.get("guided_alignment_head")
     evaluation |= alignment_figures(run.corpus, split, run.model, run.tokenizer, head)
     evaluation["also_trained"] = run.corpus.also_trained
