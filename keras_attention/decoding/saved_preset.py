@@ -105,10 +105,10 @@ def save_preset(
     return path
 
 
-def routes(translator: Any, preset: Preset) -> Iterator[Any]:
+def routes(kind: Any, preset: Preset) -> Iterator[Any]:
     """Yield translators of this class by different engines, in float32; the first is the usual one."""
     with contextlib.suppress(SpecError):  # Without Keras there may be no engine for it.
-        yield translator.from_preset(preset, precision="float32", show_progress=False)
+        yield kind.from_preset(preset, precision="float32", show_progress=False)
 
     from keras_attention.models.transformer import Transformer
 
@@ -116,8 +116,8 @@ def routes(translator: Any, preset: Preset) -> Iterator[Any]:
     options = {**preset.options, "show_progress": False}
     # An engine may refuse a model; the plain search runs all.
     with contextlib.suppress(ValueError):
-        yield translator(model, preset.tokenizer, engine=running_backend(), **options)
-    yield translator(model, preset.tokenizer, engine="plain", **options)
+        yield kind(model, preset.tokenizer, engine=running_backend(), **options)
+    yield kind(model, preset.tokenizer, engine="plain", **options)
 
 
 def _preset_of(translator: Any, in_float16: bool) -> Preset:

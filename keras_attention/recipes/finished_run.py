@@ -21,17 +21,17 @@ class FinishedRun(Run):
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = RunFolder(check_path("folder", folder))
-        needed = ("beam_size", "length_penalty", "averaged_checkpoints", "dtype", "languages")
-        self._settings = self.folder.settings(needed)
+        known = self.settings
         self.folder.check_finished()
-        self.resolved = Resolved.of_settings(self._settings)
+        self.resolved = Resolved.of_settings(known)
         self.config = self.resolved.config
         self.report = self.folder.finished_report()
 
-    @property
+    @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """The settings in the folder."""
-        return self._settings
+        needed = ("beam_size", "length_penalty", "averaged_checkpoints", "dtype", "languages")
+        return self.folder.settings(needed)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -40,7 +40,7 @@ class FinishedRun(Run):
 
     @functools.cached_property
     def _batches(self) -> tuple[Any, Any]:
-        return self.resolved.found_batches(self._settings, self.tokenizer, self.folder.store)
+        return self.resolved.found_batches(self.settings, self.tokenizer, self.folder.store)
 
     @functools.cached_property
     def model(self) -> Transformer:

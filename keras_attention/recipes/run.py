@@ -153,11 +153,7 @@ class Run(Start):
         return Sentences(list(sources), list(references), name, self.corpus.target_language)
 
     def evaluation(
-        self,
-        text: Sentences,
-        *,
-        samples: int = 1000,
-        translations_alone: bool = False,
+        self, text: Sentences, *, samples: int = 1000, translations_alone: bool = False
     ) -> dict[str, Any]:
         """Evaluate the checkpoints that the run averages, their average, and the best one if it is kept.
 
@@ -169,20 +165,16 @@ class Run(Start):
         if self.batches is not None and not translations_alone:
             last = read_manifest(self.chosen.averaged()[-1], verify=False)
             cost = training_cost(
-                self.model,
-                self.batches,
-                last["updates"],
-                seconds=last["seconds"],
-                peak=self.peak,
+                self.model, self.batches, last["updates"], seconds=last["seconds"], peak=self.peak
             )
-        meter = None
+        perplexity = None
         if self.validation is not None and not translations_alone:
-            meter = PerplexityMeter(self.model)
+            perplexity = functools.partial(PerplexityMeter(self.model), self.validation)
         report = evaluation_report(
             self.chosen.systems(self.model, self.resolved.restart),
             self.translator(self.model),
             text,
-            measure_perplexity=None if meter is None else lambda: meter(self.validation),
+            measure_perplexity=perplexity,
             cost=cost,
             decoding=self.search,
             samples=samples,
