@@ -98,14 +98,16 @@ def test_nothing_is_written_beside_its_own_memory(run, precision):
     assert python("-c", program, environment=checked) == "64\n"
 
 
-def test_the_command_needs_no_keras():
+def test_the_command_and_a_tokenizer_need_no_keras():
     program = (
         "import sys, keras_attention_light\n"
+        "from keras_attention import Tokenizer\n"  # with its `from_preset`, though nothing else is imported
+        "print(Tokenizer.from_preset('demo_en_de').vocabulary_size)\n"
         "keras_attention_light.main(['translate', 'demo_en_de'])\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
     )
     done = python("-c", program, input="\n".join(SENTENCES))
-    assert done.splitlines() == [*TRANSLATIONS, "[]"]
+    assert done.splitlines() == ["2000", *TRANSLATIONS, "[]"]
 
 
 def test_what_needs_keras_says_so(run, tmp_path):
