@@ -28,7 +28,7 @@ from keras_attention.training.checkpoints import (
     select_checkpoints,
 )
 from keras_attention.training.distribution import computing_alone
-from keras_attention.training.input_pipeline import as_tf_dataset
+from keras_attention.training.input_pipeline import endless_batches
 from keras_attention.utils.checks import (
     check_boolean,
     check_has,
@@ -346,7 +346,7 @@ def fit_resumably(
         FloatingPointError: If training was stopped because a gradient or a weight was not finite.
     """
     check_has("model", model, "a compiled Keras model", "fit")
-    check_has("batches", batches, "TokenBatches", "set_epoch", "from_batch")
+    check_has("batches", batches, "TokenBatches", "batch", "signature")
     check_has("checkpoints", checkpoints, "`Checkpoints`", "epoch", "batch")
     check_integer("epochs", epochs, 1)
     if checkpoints not in check_iterable("callbacks", callbacks):
@@ -360,54 +360,36 @@ def fit_resumably(
             "earlier version of this package, made other batches. Continue with those, or begin anew in "
             "another folder."
         )
-    batches.set_epoch(epoch)
     _make_metrics(model, batches, checkpoints)
-    shown = _OneTraining(callbacks, batches, epochs, model)
-    parts = [(start, epoch + 1), (0, epochs)] if start and epoch + 1 < epochs else [(start, epochs)]
-    for start, end in parts:
-        shown.start, shown.last = start, end == epochs
-        model.fit(
-            as_tf_dataset(batches.from_batch(epoch, start) if start else batches),
-            epochs=end,
-            initial_epoch=epoch,
-            shuffle=False,
-            verbose=0,
-            callbacks=shown,
+    model.fit(
+        endless_batches(batches, epoch, start),
+        epochs=epochs,
+        initial_epoch=epoch,
+        steps_per_epoch=len(batches),
+        verbose=0,
+        callbacks=_FromBatch(callbacks, start, len(batches), epochs, model),
+    )
+    if checkpoints.nonfinite is not None:
+        raise FloatingPointError(
+            f"Training was stopped at update {checkpoints.updates}, because "
+            f"{checkpoints.nonfinite} are not finite. The earlier checkpoints are unchanged."
         )
-        if checkpoints.nonfinite is not None:
-            raise FloatingPointError(
-                f"Training was stopped at update {checkpoints.updates}, because "
-                f"{checkpoints.nonfinite} are not finite. The earlier checkpoints are unchanged."
-            )
-        if shown.stopped:
-            return
-        epoch = end
 
 
-class _OneTraining(keras.callbacks.CallbackList):
-    """Shows callbacks one training, though `fit` is called twice: for the rest of an epoch, and after it."""
+class _FromBatch(keras.callbacks.CallbackList):
+    """Callbacks of a training whose first epoch begins with batch `start`, and ends where it would."""
 
-    def __init__(self, callbacks: Sequence[Any], batches: Any, epochs: int, model: keras.Model):
-        super().__init__(
-            list(callbacks), add_history=True, model=model, epochs=epochs, steps=len(batches)
-        )
-        self.batches = batches
-        self.start = 0
-        self.last = self.begun = self.ends_rest = self.stopped = False
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        if not self.begun:
-            self.begun = True
-            super().on_train_begin(logs)
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.batches.set_epoch(epoch)
-        super().on_epoch_begin(epoch, logs)
+    def __init__(
+        self, callbacks: Sequence[Any], start: int, steps: int, epochs: int, model: keras.Model
+    ):
+        super().__init__(list(callbacks), add_history=True, model=model, epochs=epochs, steps=steps)
+        self.start, self.steps = start, steps
+        self.ends_rest = self.stopped = False
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         super().on_train_batch_begin(self.start + batch, logs)
-        if self.start and self.start + batch + 1 == len(self.batches):
-            # This ends the rest of the epoch, which is not the end of the training for callbacks.
+        if self.start and self.start + batch + 1 == self.steps:
+            # Keras would go on with as many batches as an epoch has.
             self.ends_rest, self.stopped = True, self.model.stop_training
             self.model.stop_training = True
 
@@ -417,12 +399,8 @@ class _OneTraining(keras.callbacks.CallbackList):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self.ends_rest:
             self.ends_rest, self.model.stop_training = False, self.stopped
+        self.start = 0
         super().on_epoch_end(epoch, logs)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self.stopped = self.model.stop_training
-        if self.last or self.stopped:
-            super().on_train_end(logs)
 
 
 def _make_metrics(model: keras.Model, batches: Any, checkpoints: Checkpoints) -> None:

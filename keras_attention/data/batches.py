@@ -148,10 +148,8 @@ class TokenBatches(keras.utils.PyDataset):
         self._pairs = [kept[buckets == bucket] for bucket in range(len(self._shapes))]
         self._make_caches()
         self._length = len(self._plan(0))
-        self._start = 0
         self._shard = (0, 1)
         self._epoch = 0
-        self._is_begun = False
         self._read = np.zeros(self._length, bool)
 
     def _make_caches(self) -> None:
@@ -210,9 +208,6 @@ class TokenBatches(keras.utils.PyDataset):
         return self._length
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        # Before it begins, `fit` reads the first two batches, which show TensorFlow the axes that vary.
-        if self._is_begun and 0 <= check_integer("index", index) < self._length:
-            index = (index + self._start) % self._length
         batch = self.batch(self.epoch, index)
         self._read[index] = True
         return batch
@@ -286,20 +281,6 @@ class TokenBatches(keras.utils.PyDataset):
         self.epoch = epoch
         self._read[:] = False
 
-    def from_batch(self, epoch: int, start: int) -> TokenBatches:
-        """Return the batches of an epoch from `start` on, followed by those before it, to resume `fit`.
-
-        The result has the length of an epoch, because on TensorFlow a single batch would not show which
-        axes vary. The caller stops at the end of the epoch.
-        """
-        if not 0 <= check_integer("start", start) < self._length:
-            raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {start}")
-        rest = self._copy()
-        rest._start = start
-        rest._is_begun = False
-        rest.set_epoch(epoch)
-        return rest
-
     def shard(self, index: int, count: int) -> TokenBatches:
         """Return one process' share of each batch, for several processes that train together.
 
@@ -324,24 +305,15 @@ class TokenBatches(keras.utils.PyDataset):
                 f"do), so that processes share each batch evenly. Received: count={count}. Make "
                 "TokenBatches with the number of replicas of all processes together."
             )
-        part = self._copy()
+        part = copy.copy(self)  # with an epoch of its own
+        part._plan = self._plan  # which is the same
         part._shard = (index, count)
         return part
-
-    def _copy(self) -> TokenBatches:
-        """Return a copy with an epoch of its own; the plans are shared, as they are the same."""
-        other = copy.copy(self)
-        other._plan = self._plan
-        return other
-
-    def on_epoch_begin(self) -> None:
-        """Begin an epoch; Keras calls it."""
-        self._is_begun = True
 
     def on_epoch_end(self) -> None:
         """Move on to the next epoch if all batches were read; Keras calls it."""
         # Keras also calls it before the first epoch, after reading a few batches to build the model.
-        if self._read.all() and not self._start:
+        if self._read.all():
             self.set_epoch(self.epoch + 1)
 
     def statistics(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Batches as a dataset that TensorFlow reads without stalls."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -39,21 +40,36 @@ def as_tf_dataset(batches: Any) -> Any:
             "`batches` must be a `keras.utils.PyDataset` with a `signature`, such as "
             f"`TokenBatches`. Received: {type(batches).__name__}. Pass other data to `fit` unchanged."
         )
-    return backend_choice("A dataset", tensorflow=_tensorflow, default=lambda same: same)(batches)
+    return backend_choice("A dataset", tensorflow=_epochs, default=lambda same: same)(batches)
 
 
-def _tensorflow(batches: Any) -> Any:
+def endless_batches(batches: Any, epoch: int, start: int) -> Any:
+    """Return `TokenBatches` without an end, from batch `start` of an epoch on, as `fit` reads them."""
+
+    def read() -> Iterator[Any]:
+        for place in itertools.count(epoch * len(batches) + start):
+            yield batches.batch(*divmod(place, len(batches)))
+
+    endless = backend_choice("Batches", tensorflow=_dataset, default=lambda read, _: read())
+    return endless(read, batches.signature)
+
+
+def _epochs(batches: Any) -> Any:
+    import tensorflow as tf
+
+    count = tf.data.experimental.assert_cardinality(len(batches))
+    return _dataset(lambda: _epoch(batches), batches.signature).apply(count)
+
+
+def _dataset(read: Callable[[], Iterator[Any]], signature: Any) -> Any:
     import tensorflow as tf
 
     options = tf.data.Options()
     options.autotune.enabled = False
-    dataset = tf.data.Dataset.from_generator(
-        lambda: _epoch(batches),
-        output_signature=keras.tree.map_structure(
-            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), batches.signature
-        ),
+    tensors = keras.tree.map_structure(
+        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), signature
     )
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(batches)))
+    dataset = tf.data.Dataset.from_generator(read, output_signature=tensors)
     return dataset.prefetch(PREFETCHED).with_options(options)
 
 

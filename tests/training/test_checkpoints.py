@@ -312,10 +312,9 @@ class NoBatches:
     def __len__(self):
         return 5
 
-    def set_epoch(self, epoch):
-        raise NotImplementedError
+    signature = None
 
-    def from_batch(self, epoch, start):
+    def batch(self, epoch, index):
         raise NotImplementedError
 
 

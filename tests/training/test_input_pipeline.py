@@ -1,10 +1,13 @@
 """Batches on their way to `fit`: they are not changed, and TensorFlow starts no tuning thread."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 
 from keras_attention import LabelSmoothedCrossentropy, Transformer, as_tf_dataset
+from keras_attention.training.input_pipeline import endless_batches
 
 
 class Numbered(keras.utils.PyDataset):
@@ -79,6 +82,15 @@ def test_every_batch_comes_once_and_in_order():
     assert [int(seen) for seen in history.history["val_seen"]] == [123, 123]
     # Keras calls it before the first epoch, too.
     assert batches.ended == 2 + (keras.backend.backend() != "tensorflow")
+
+
+def test_endless_batches_begin_anywhere():
+    class Placed(Numbered):
+        def batch(self, epoch, index):
+            return self[3 * epoch + index]
+
+    read = itertools.islice(endless_batches(Placed(3), 1, 2), 5)
+    assert [int(labels[0, 0]) - 3 for _, labels in read] == [5, 6, 7, 8, 9]
 
 
 def test_fit_shuffles_batches_as_keras_does_by_its_seed():
