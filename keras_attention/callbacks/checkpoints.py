@@ -366,6 +366,7 @@ def fit_resumably(
         epochs=epochs,
         initial_epoch=epoch,
         steps_per_epoch=len(batches),
+        shuffle=False,  # Keras warns of generators without.
         verbose=0,
         callbacks=_FromBatch(callbacks, start, len(batches), epochs, model),
     )
