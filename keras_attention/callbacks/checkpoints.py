@@ -385,21 +385,20 @@ class _FromBatch(keras.callbacks.CallbackList):
     ):
         super().__init__(list(callbacks), add_history=True, model=model, epochs=epochs, steps=steps)
         self.start, self.steps = start, steps
-        self.ends_rest = self.stopped = False
+        self.stopped: bool | None = None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         super().on_train_batch_begin(self.start + batch, logs)
-        if self.start and self.start + batch + 1 == self.steps:
-            # Keras would go on with as many batches as an epoch has.
-            self.ends_rest, self.stopped = True, self.model.stop_training
-            self.model.stop_training = True
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         super().on_train_batch_end(self.start + batch, logs)
+        if self.start and self.start + batch + 1 == self.steps:
+            # Keras would go on with as many batches as an epoch has.
+            self.stopped, self.model.stop_training = self.model.stop_training, True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self.ends_rest:
-            self.ends_rest, self.model.stop_training = False, self.stopped
+        if self.stopped is not None:
+            self.model.stop_training, self.stopped = self.stopped, None
         self.start = 0
         super().on_epoch_end(epoch, logs)
 

@@ -152,6 +152,16 @@ def killed(run):
     raise InterruptedError
 
 
+def test_one_that_ends_it_with_the_last_batch_of_a_resumed_epoch_is_heard(corpus, plain, tmp_path):
+    last = len(Run(corpus, TINY, plain[0]).batches) - 1
+    with training_alone():
+        for steps, batch in ((TINY.steps, 2), (TINY.steps + 1, last)):
+            config = dataclasses.replace(TINY, steps=steps, bleu_every=99)
+            ends = Recorder(("train_batch_end", batch))
+            report = train_translation(corpus, config, tmp_path / "run", callbacks=[ends])
+    assert report["training"]["updates"] == last + 1 < TINY.steps
+
+
 def test_the_state_of_a_run_callback_is_in_the_checkpoints(corpus, tmp_path):
     first, second = Counter(), Counter()
     with training_alone():
