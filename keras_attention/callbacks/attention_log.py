@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -12,13 +12,7 @@ from keras_attention.callbacks.base import RunCallback, Stop, updates_of
 from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.training.distribution import computing_alone
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_callable,
-    check_has,
-    check_integer,
-    check_optional,
-)
+from keras_attention.utils.arguments import Count, Has, checked
 from keras_attention.utils.progress import activity
 from keras_attention.utils.sides import encode_side
 from keras_attention.visualization.attention_entries import (
@@ -72,29 +66,29 @@ class AttentionLog(RunCallback):
     [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
     """
 
+    @checked
     def __init__(
         self,
-        writer: SummaryWriter,
-        tokenizer: Any,
+        writer: Annotated[SummaryWriter, Has("a SummaryWriter", "flush")],
+        tokenizer: Annotated[Any, Has("a Tokenizer", "encode", "id_to_token")],
         pairs: Sequence[tuple[str, str]],
         *,
-        shown: int = 5,
+        shown: Count = 5,
         alignments: Sequence[Links | None] | None = None,
         token_ranks: Any = None,
         translate: Callable[[list[str]], Sequence[Sequence[Any]]] | None = None,
         importance: bool = False,
-        monitor: Any = None,
+        monitor: Annotated[Any, Has("a TrainingMonitor", "paused")] | None = None,
         stop: Stop | None = None,
     ):
         super().__init__(stop)
-        check_has("writer", writer, "a SummaryWriter", "flush")
-        self.tokenizer = check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
+        self.tokenizer = tokenizer
         _check_pairs(pairs, tokenizer)
         self.pairs = [(source, target) for source, target in pairs]
-        self.shown = check_integer("shown", shown, 1)
-        self.importance = check_boolean("importance", importance)
-        self.translate = check_optional(check_callable, "translate", translate)
-        self.monitor = check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "paused")
+        self.shown = shown
+        self.importance = importance
+        self.translate = translate
+        self.monitor = monitor
         if alignments is not None and (
             not isinstance(alignments, list | tuple) or len(alignments) != len(pairs)
         ):
@@ -223,16 +217,14 @@ def next_entry(step: int) -> int:
 
 
 def _check_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Any) -> None:
-    if not isinstance(pairs, Sequence) or isinstance(pairs, str) or not pairs:
+    if not pairs:
         raise ValueError(f"`pairs` must be pairs of texts, at least one. Received: {pairs!r}")
     for pair in pairs:
-        texts = list(pair) if isinstance(pair, Sequence) and not isinstance(pair, str) else []
         lengths = [
-            len(encode_side(tokenizer, [text], side)[0])
-            for text, side in zip(texts, ("source", "target"), strict=False)
-            if isinstance(text, str) and text.strip()
+            len(encode_side(tokenizer, [text], side)[0]) if text.strip() else 0
+            for text, side in zip(pair, ("source", "target"), strict=True)
         ]
-        if len(texts) != 2 or len(lengths) != 2 or 0 in lengths:  # 0: invisible characters alone
+        if 0 in lengths:  # of a text with invisible characters alone, too
             raise ValueError(
                 f"Each of `pairs` must be a source text and its translation. Received: {pair!r}"
             )

@@ -10,7 +10,8 @@ from typing import Any
 import keras
 
 from keras_attention.training.checkpoint_store import check_callbacks
-from keras_attention.utils.checks import check_has, check_iterable
+from keras_attention.utils.arguments import checked
+from keras_attention.utils.checks import check_iterable
 
 
 @dataclasses.dataclass
@@ -46,10 +47,10 @@ class RunCallback(keras.callbacks.Callback):
         stop: The `Stop` of the training; None for one of its own.
     """
 
+    @checked
     def __init__(self, stop: Stop | None = None):
         super().__init__()
         self.stop = Stop() if stop is None else stop
-        check_has("stop", self.stop, "a Stop", "signal_name", "within_epoch")
         self._done = 0  # batches of the epoch
 
     def before_update(self, batch: int) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from keras_attention.callbacks.base import RunCallback, Stop, updates_of
-from keras_attention.utils.checks import check_choice, check_has, check_optional, check_text
+from keras_attention.utils.arguments import Has, checked
 
 if TYPE_CHECKING:
     from keras_attention.callbacks.budget import Budget
 
-MODES = ("min", "max")
 Found = tuple[float, int]  # a value, and the number of updates after which it was measured
 
 
@@ -56,17 +55,17 @@ class BestCheckpoint(RunCallback):
     (['update-00000001', 'update-00000004'], 1)
     """
 
+    @checked
     def __init__(
         self,
         monitor: str,
-        mode: str = "min",
+        mode: Literal["min", "max"] = "min",
         stop: Stop | None = None,
-        budget: Budget | None = None,
+        budget: Annotated[Budget, Has("a Budget", "finish", "cools_from")] | None = None,
     ):
         super().__init__(stop)
-        self.monitor = check_text("monitor", monitor)
-        self.mode = check_choice("mode", mode, MODES)
-        check_optional(check_has, "budget", budget, "a Budget", "finish", "cools_from")
+        self.monitor = monitor
+        self.mode = mode
         self.budget = budget
         # At the ends of whole epochs; of them, before the cool-down; where training ended within an epoch.
         self._whole: Found | None = None

@@ -6,12 +6,14 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Gt, Le
 
 from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
-from keras_attention.utils.checks import check_integer, check_iterable, check_number, check_optional
+from keras_attention.utils.arguments import Count, Has, NotNegative, Positive, checked
 from keras_attention.utils.cooldown import cooldown_start, finishing_steps
 from keras_attention.utils.forecast import Forecast
 
@@ -68,23 +70,22 @@ class Budget(RunCallback):
         ValueError: If an argument is out of range.
     """
 
+    @checked
     def __init__(
         self,
-        steps: int | None = None,
-        minutes: float | None = None,
-        seconds_before: float = 0.0,
-        batches: Any = None,
-        cooldown: float | None = None,
-        patience: int | None = None,
+        steps: Count | None = None,
+        minutes: Positive | None = None,
+        seconds_before: NotNegative = 0.0,
+        batches: Annotated[Any, Has("TokenBatches", "batch_shape")] | None = None,
+        cooldown: Annotated[float, Gt(0), Le(0.5)] | None = None,
+        patience: Count | None = None,
     ):
         super().__init__()
-        self.steps = check_optional(check_integer, "steps", steps, 1)
-        check_optional(check_number, "minutes", minutes, above=0)
+        self.steps = steps
         self.minutes = minutes
-        check_number("seconds_before", seconds_before, least=0)
-        self.batches = check_optional(check_iterable, "batches", batches)
-        self.cooldown = check_optional(check_number, "cooldown", cooldown, above=0, most=0.5)
-        self.patience = check_optional(check_integer, "patience", patience, 1)
+        self.batches = batches
+        self.cooldown = cooldown
+        self.patience = patience
         self.updates = 0
         self.seconds = seconds_before
         self.shape: tuple[int, int, int] | None = None

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 import numpy as np
@@ -29,15 +29,7 @@ from keras_attention.training.checkpoints import (
 )
 from keras_attention.training.distribution import computing_alone
 from keras_attention.training.input_pipeline import endless_batches
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_has,
-    check_integer,
-    check_iterable,
-    check_number,
-    check_optional,
-    check_path,
-)
+from keras_attention.utils.arguments import Count, Has, NotNegative, Positive, checked
 from keras_attention.utils.files import check_still_there, remove_folder, remove_leftovers
 from keras_attention.utils.ownership import is_own_folder
 from keras_attention.utils.progress import activity, say
@@ -88,26 +80,25 @@ class Checkpoints(RunCallback):
     3
     """
 
+    @checked
     def __init__(
         self,
         folder: str | os.PathLike[str],
-        keep: int = 5,
+        keep: Count = 5,
         stop: Stop | None = None,
-        every_minutes: float | None = None,
-        every_updates: int | None = None,
-        average_minutes: float | None = None,
-        average_updates: int | None = None,
-        stateful: Sequence[Any] = (),
+        every_minutes: Positive | None = None,
+        every_updates: Count | None = None,
+        average_minutes: NotNegative | None = None,
+        average_updates: Count | None = None,
+        stateful: Sequence[Annotated[Any, Has("callbacks", "get_state", "set_state")]] = (),
         write: bool = True,
     ):
         super().__init__(stop)
-        self.folder = check_path("folder", folder)
-        self.keep = check_integer("keep", keep, 1)
-        self.write = check_boolean("write", write)
-        self.every_minutes = check_optional(check_number, "every_minutes", every_minutes, above=0)
-        self.every_updates = check_optional(check_integer, "every_updates", every_updates, 1)
-        for callback in check_iterable("stateful", stateful):
-            check_has("stateful", callback, "callbacks", "get_state", "set_state")
+        self.folder = Path(folder)
+        self.keep = keep
+        self.write = write
+        self.every_minutes = every_minutes
+        self.every_updates = every_updates
         check_intervals(average_minutes, average_updates, "average_")
         self.average_minutes = average_minutes
         self.average_updates = average_updates
@@ -322,12 +313,13 @@ class Checkpoints(RunCallback):
         return self.folder / f"update-{updates:08d}"
 
 
+@checked
 def fit_resumably(
-    model: keras.Model,
-    batches: Any,
-    checkpoints: Checkpoints,
+    model: Annotated[keras.Model, Has("a compiled Keras model", "fit")],
+    batches: Annotated[Any, Has("TokenBatches", "batch", "signature")],
+    checkpoints: Annotated[Checkpoints, Has("`Checkpoints`", "epoch", "batch")],
     callbacks: Sequence[Any],
-    epochs: int = sys.maxsize,
+    epochs: Count = sys.maxsize,
 ) -> None:
     """Train as `model.fit(batches)` does, from the state that `checkpoints.restore(model)` loaded.
 
@@ -345,11 +337,7 @@ def fit_resumably(
         ValueError: If the training cannot be resumed, because of its optimizer, a callback or other batches.
         FloatingPointError: If training was stopped because a gradient or a weight was not finite.
     """
-    check_has("model", model, "a compiled Keras model", "fit")
-    check_has("batches", batches, "TokenBatches", "batch", "signature")
-    check_has("checkpoints", checkpoints, "`Checkpoints`", "epoch", "batch")
-    check_integer("epochs", epochs, 1)
-    if checkpoints not in check_iterable("callbacks", callbacks):
+    if checkpoints not in callbacks:
         raise ValueError("`checkpoints` must be among `callbacks`.")
     check_resumable(model, [c for c in callbacks if c not in checkpoints.stateful.values()])
     epoch, start = checkpoints.epoch, checkpoints.batch

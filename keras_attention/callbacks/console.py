@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 from keras_attention.callbacks.base import RunCallback, logged_numbers
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.monitor import TrainingMonitor
-from keras_attention.utils.checks import check_callable, check_has, check_optional
+from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.progress import Progress, say
 
 
@@ -25,21 +25,19 @@ class ConsoleProgress(RunCallback):
         announce: A function that is called once, as soon as the time of an update is known.
     """
 
+    @checked
     def __init__(
         self,
-        budget: Budget,
-        monitor: TrainingMonitor | None = None,
-        stream: TextIO | None = None,
+        budget: Annotated[Budget, Has("a Budget", "steps", "minutes")],
+        monitor: Annotated[TrainingMonitor, Has("a TrainingMonitor", "last")] | None = None,
+        stream: Annotated[TextIO, Has("a file to write to", "write")] | None = None,
         announce: Callable[[], None] | None = None,
     ):
         super().__init__()
-        check_has("budget", budget, "a Budget", "steps", "minutes")
-        check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "last")
-        check_optional(check_has, "stream", stream, "a file to write to", "write")
         self.budget = budget
         self.monitor = monitor
         self.stream = stream
-        self.announce = check_optional(check_callable, "announce", announce)
+        self.announce = announce
         self._progress = Progress(None, "training", enabled=False)
 
     def on_train_begin(self, logs: Any = None) -> None:

@@ -7,9 +7,10 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
-from keras_attention.utils.checks import check_path
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.files import DamagedFile, check_still_there, naming_errors
 from keras_attention.utils.signed_json import parse_json
 
@@ -44,8 +45,9 @@ class MetricsLog:
     [4.5]
     """
 
+    @checked
     def __init__(self, path: str | os.PathLike[str]):
-        self.path = check_path("path", path)
+        self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     @property

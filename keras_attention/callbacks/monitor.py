@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 
 from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.metrics_log import MetricsLog
+from keras_attention.utils.arguments import Count, Has, Positive, checked
 from keras_attention.utils.checks import (
-    check_callable,
-    check_has,
-    check_integer,
     check_iterable,
-    check_number,
     check_optional,
 )
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -99,30 +96,25 @@ class TrainingMonitor(RunCallback):
     [('train', 3), ('train', 5), ('epoch', 6)]
     """
 
+    @checked
     def __init__(
         self,
-        writer: SummaryWriter | None,
+        writer: Annotated[SummaryWriter, Has("a SummaryWriter", "scalar")] | None,
         batches: Any = None,
-        every: int = 100,
-        log: MetricsLog | None = None,
+        every: Count = 100,
+        log: Annotated[MetricsLog, Has("a MetricsLog", "write")] | None = None,
         flops: Callable[[int, int, int], float] | None = None,
-        peak: float | None = None,
-        validation_writer: SummaryWriter | None = None,
-        budget: Budget | None = None,
+        peak: Positive | None = None,
+        validation_writer: Annotated[SummaryWriter, Has("a SummaryWriter", "scalar")] | None = None,
+        budget: Annotated[Budget, Has("a Budget", "pause")] | None = None,
     ):
         super().__init__()
-        check_optional(check_has, "writer", writer, "a SummaryWriter", "scalar")
-        check_optional(
-            check_has, "validation_writer", validation_writer, "a SummaryWriter", "scalar"
-        )
-        check_optional(check_has, "log", log, "a MetricsLog", "write")
-        check_optional(check_has, "budget", budget, "a Budget", "pause")
         if not hasattr(batches, "tokens_in_batch"):
             check_optional(check_iterable, "batches", batches)
         self.batches = batches
-        self.every = check_integer("every", every, 1)
-        self.flops = check_optional(check_callable, "flops", flops)
-        self.peak = check_optional(check_number, "peak", peak, above=0)
+        self.every = every
+        self.flops = flops
+        self.peak = peak
         self.writer = writer
         self.validation_writer = validation_writer
         self.log = log

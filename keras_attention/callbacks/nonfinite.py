@@ -6,13 +6,13 @@ import contextlib
 import math
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 
 from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.training.checkpoint_store import first_nonfinite
-from keras_attention.utils.checks import check_has, check_integer, check_optional
+from keras_attention.utils.arguments import Count, Has, checked
 from keras_attention.utils.sides import decode_side
 
 
@@ -43,12 +43,19 @@ class StopOnNonFinite(RunCallback):
         ValueError: If `every` or `shown` is not positive.
     """
 
-    def __init__(self, batches: Any, tokenizer: Any = None, every: int = 100, shown: int = 5):
+    @checked
+    def __init__(
+        self,
+        batches: Annotated[Any, Has("TokenBatches", "pairs")],
+        tokenizer: Annotated[Any, Has("a Tokenizer", "decode")] | None = None,
+        every: Count = 100,
+        shown: Count = 5,
+    ):
         super().__init__()
-        self.batches = check_has("batches", batches, "TokenBatches", "pairs")
-        self.tokenizer = check_optional(check_has, "tokenizer", tokenizer, "a Tokenizer", "decode")
-        self.every = check_integer("every", every, 1)
-        self.shown = check_integer("shown", shown, 1)
+        self.batches = batches
+        self.tokenizer = tokenizer
+        self.every = every
+        self.shown = shown
         self.error: NonFiniteTraining | None = None
         self._good_updates = 0
 

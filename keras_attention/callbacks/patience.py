@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from keras_attention.callbacks.base import RunCallback, Stop
-from keras_attention.callbacks.best import MODES, is_better
-from keras_attention.utils.checks import (
-    check_choice,
-    check_has,
-    check_integer,
-    check_optional,
-    check_text,
-)
+from keras_attention.callbacks.best import is_better
+from keras_attention.utils.arguments import Count, Has, checked
 from keras_attention.utils.progress import say
 
 if TYPE_CHECKING:
@@ -52,20 +46,20 @@ class StopWithoutGain(RunCallback):
     (True, True)
     """
 
+    @checked
     def __init__(
         self,
-        patience: int | None,
+        patience: Count | None,
         monitor: str = "val_perplexity",
         stop: Stop | None = None,
-        budget: Budget | None = None,
-        mode: str = "min",
+        budget: Annotated[Budget, Has("a Budget", "finish", "cools_from")] | None = None,
+        mode: Literal["min", "max"] = "min",
     ):
         super().__init__(stop)
-        self.patience = check_optional(check_integer, "patience", patience, 1)
-        self.monitor = check_text("monitor", monitor)
-        check_optional(check_has, "budget", budget, "a Budget", "finish", "cools_from")
+        self.patience = patience
+        self.monitor = monitor
         self.budget = budget
-        self.mode = check_choice("mode", mode, MODES)
+        self.mode = mode
         self.is_over = False
         self._best: float | None = None
         self._epochs_since = 0

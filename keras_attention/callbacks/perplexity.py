@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
@@ -9,7 +10,7 @@ from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.training.distribution import computing_alone
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.moving_average import with_moving_average
-from keras_attention.utils.checks import check_iterable
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.progress import activity
 
 
@@ -25,9 +26,10 @@ class ValidationPerplexity(RunCallback):
         stop: The `Stop` of the training: an epoch that a signal cuts short gets no perplexity.
     """
 
-    def __init__(self, batches: Any, stop: Stop | None = None):
+    @checked
+    def __init__(self, batches: Iterable[Any], stop: Stop | None = None):
         super().__init__(stop)
-        self.batches = check_iterable("batches", batches)
+        self.batches = batches
         self._meter: PerplexityMeter | None = None
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.training.agreement import largest_of_all
-from keras_attention.utils.checks import check_boolean
+from keras_attention.utils.arguments import checked
 
 # Ctrl-C, a cluster's warning, a terminal that was closed, Ctrl-\; Windows has the first two.
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -74,9 +74,10 @@ class StopOnSignal(RunCallback):
     True
     """
 
+    @checked
     def __init__(self, stop: Stop | None = None, at_once: bool = True) -> None:
         super().__init__(stop)
-        self.at_once = check_boolean("at_once", at_once)
+        self.at_once = at_once
         self.received: str | None = None
         self._previous: dict[int, Any] = {}
         self._trained: Any = None

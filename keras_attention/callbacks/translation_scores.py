@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
 from keras_attention.training.moving_average import with_moving_average
-from keras_attention.utils.checks import (
-    check_callable,
-    check_has,
-    check_integer,
-    check_optional,
-    check_text,
-)
+from keras_attention.utils.arguments import Count, Has, checked
 from keras_attention.utils.progress import activity
 
 
@@ -54,21 +48,22 @@ class TranslationScores(RunCallback):
     [100, 100]
     """
 
+    @checked
     def __init__(
         self,
         translate: Callable[[list[str]], Sequence[str]],
         sources: Sequence[str],
         references: Sequence[str],
-        every_epochs: int = 1,
-        monitor: Any = None,
+        every_epochs: Count = 1,
+        monitor: Annotated[Any, Has("a TrainingMonitor", "paused")] | None = None,
         stop: Stop | None = None,
         language: str | None = None,
     ):
         super().__init__(stop)
-        self.translate = check_callable("translate", translate)
-        self.every_epochs = check_integer("every_epochs", every_epochs, 1)
-        self.monitor = check_optional(check_has, "monitor", monitor, "a TrainingMonitor", "paused")
-        self.language = check_optional(check_text, "language", language)
+        self.translate = translate
+        self.every_epochs = every_epochs
+        self.monitor = monitor
+        self.language = language
         self.sources, self.references = check_lines(sources, references, "sources")
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:

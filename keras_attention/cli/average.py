@@ -7,7 +7,8 @@ from pathlib import Path
 
 from keras_attention.cli.options import Parser, adding
 from keras_attention.cli.quiet import start_backend
-from keras_attention.utils.checks import check_integer, counted
+from keras_attention.utils.arguments import Count
+from keras_attention.utils.checks import counted
 from keras_attention.utils.files import atomic_path, check_destination
 from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
@@ -29,15 +30,13 @@ def main(arguments: Sequence[str], program: str) -> None:
     )
     add = adding(parser)
     add("RUN", "the run's folder", Path)
-    add("--last N", "how many of the newest checkpoints to average (as many as the run did)", int)
+    add("--last N", "how many of the newest checkpoints to average (as many as the run did)", Count)
     add("--output FILE", "a new file that ends in .keras", Path, required=True)
     options = parser.parse_args(arguments)
     run = RunFolder(options.run)
     settings = run.settings(["averaged_checkpoints"])
     if options.output.suffix != ".keras":
         raise ValueError(f"--output must end in .keras. Received: {options.output}")
-    if options.last is not None:
-        check_integer("--last", options.last, least=1)
     check_destination(options.output)
     trained = run.trained_model()
     # The run may average fewer, which is known once the backend has started.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_attention.cli.options import flag, given
+from keras_attention.utils.arguments import Count
 from keras_attention.utils.places import matching_files
 
 SPREAD = ("chunk_lines", "ray", "workers")
@@ -19,12 +20,12 @@ def add_bulk_options(add: Any) -> None:
         "process the input in chunks, with one result per input file; if stopped, the same command "
         "continues",
     )
-    add("--chunk-lines N", "lines in a chunk (2000)", int)
+    add("--chunk-lines N", "lines in a chunk (2000)", Count)
     cluster = (
         "use a Ray cluster; without an address, one that is running or a new one on this machine"
     )
     add("--ray ADDRESS", cluster, nargs="?", const=True)
-    add("--workers N", "number of Ray workers (one for each GPU or CPU)", int)
+    add("--workers N", "number of Ray workers (one for each GPU or CPU)", Count)
 
 
 def spread(options: argparse.Namespace) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from keras_attention.cli.options import adding, flag, given
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.text_files import existing_file, lines_of
 from keras_attention.decoding.requests import entries_of
+from keras_attention.utils.arguments import BeamSize
 
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 # The options, by their names as arguments of `Restrictions`.
@@ -61,7 +62,7 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--mbr N",
         "write of N candidates, the N best or samples, the one with the best chrF on average over all",
-        int,
+        BeamSize,
     )
 
 
@@ -85,7 +86,7 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
             **{name: restricted[key] for name, key in RESTRICTIONS.items() if key in restricted}
         )
     if options.split_sentences is not None:
-        check_split_sentences(options.split_sentences)
+        check_split_sentences("--split-sentences", options.split_sentences)
         alone = {name: getattr(options, name) for name in (*BESIDE.values(), *OF_SENTENCES)}
         alone["n_best"] = options.n_best > 1
         for name in (name for name, value in alone.items() if value not in (None, False)):

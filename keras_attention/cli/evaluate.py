@@ -16,7 +16,7 @@ from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.presets import is_run
 from keras_attention.data.text_files import is_pipe, language_of_file
 from keras_attention.interop.hub import is_handle
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.arguments import Count
 from keras_attention.utils.files import check_destination, write_json
 from keras_attention.utils.lazily import check_moses
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -51,9 +51,6 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
     for file in (options.source_file, options.reference_file):
         if file is not None and not file.is_file() and not is_pipe(file):
             raise FileNotFoundError(f"'{file}' does not exist.")
-    check_integer(
-        "--samples", options.samples, least=1
-    )  # before the backend starts, which takes long
     model = options.model[0]
     is_own = len(options.model) == 1 and is_run(model)
     if not is_own:
@@ -89,7 +86,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--ter",
         "score TER, too: word edits and moves for 100 words; slow where translations are bad",
     )
-    add("--samples N", "samples of the paired tests (1000)", int, default=1000)
+    add("--samples N", "samples of the paired tests (1000)", Count, default=1000)
     return parser
 
 

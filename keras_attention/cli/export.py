@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args
+
+from annotated_types import Ge
 
 from keras_attention.cli.exits import FAILURE
 from keras_attention.cli.models import MODEL_HELP, light_translator
-from keras_attention.cli.options import Parser, adding, flag, given
+from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import read_lines
-from keras_attention.decoding.exports import FORMATS, options_of
-from keras_attention.interop.ctranslate2 import QUANTIZATIONS
-from keras_attention.utils.checks import check_integer
+from keras_attention.decoding.exports import FORMATS
+from keras_attention.interop.ctranslate2 import Quantization
 from keras_attention.utils.progress import say, show
 
 DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
@@ -38,14 +39,9 @@ def main(arguments: Sequence[str], program: str) -> None:
     """Write a model for another program, and compare its translations."""
     parser = _parser(program)
     options = parser.parse_args(arguments)
-    if options.max_length is not None:
-        check_integer("--max-length", options.max_length, 2)
     wanted = given(options, ("quantization", "max_length"))
     if options.format is None and (wanted or options.overwrite or options.check is None):
         parser.error("--format is missing, which says what to write")
-    for name in wanted:
-        if name not in options_of(options.format):
-            raise ValueError(f"{flag(name)} is not for --format {options.format}.")
     texts = _check_texts(options)
     if options.format is None:
         from keras_attention.recipes.export_check import programs_of
@@ -81,8 +77,8 @@ def _parser(program: str) -> Parser:
     add("FOLDER", "a new folder; to check alone, that of an export", Path)
     add("--format", "the other program's format", choices=list(FORMATS))
     precision = "precision of CTranslate2's weights (as they are)"
-    add("--quantization", precision, choices=QUANTIZATIONS)
-    add("--max-length N", "number of positions (the format's usual one)", int)
+    add("--quantization", precision, choices=get_args(Quantization))
+    add("--max-length N", "number of positions (the format's usual one)", Annotated[int, Ge(2)])
     add("--overwrite", "replace what this command wrote to FOLDER")
     check = "compare translations of these sentences, one a line (the examples in the model's card)"
     add("--check FILE", check, Path, nargs="?", const=True)

@@ -10,7 +10,7 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from keras_attention.cli.streams import typed_text
 from keras_attention.recipes.config import ModelArguments
@@ -61,7 +61,7 @@ def adding(group: Any, **always: Any) -> Callable[..., None]:
     >>> parser = Parser()
     >>> add = adding(parser)
     >>> add("MODEL", "a folder")
-    >>> add("--pairs N", "use the first N pairs", int)
+    >>> add("--pairs N", "use the first N pairs", Count)
     >>> add("--overwrite", "replace the file")
     >>> parser.parse_args(["runs/demo", "--pairs", "7"])
     Namespace(model='runs/demo', pairs=7, overwrite=False)
@@ -83,10 +83,27 @@ def adding(group: Any, **always: Any) -> Callable[..., None]:
         elif not {"action", "choices"} & {*made}:
             made["action"] = "store_true"
         if kind is not None:
-            made["type"] = kind
+            made["type"] = _parser_of(name, kind)
         group.add_argument(name, **made)
 
     return add
+
+
+def _parser_of(name: str, kind: Any) -> Callable[[str], Any]:
+    """Return what parses an option's word and, by its annotation, checks it."""
+    if typing.get_origin(kind) is not Annotated:
+        return kind
+
+    def parse(text: str) -> Any:
+        value = bare(kind)(text)
+        try:
+            return check(name, value, kind)
+        except ValueError as error:
+            said = str(error).removeprefix(f"`{name}` ")
+            raise argparse.ArgumentTypeError(said) from None
+
+    parse.__name__ = bare(kind).__name__  # argparse names it in errors
+    return parse
 
 
 def add_options(

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from keras_attention.cli.options import adding, given
+from keras_attention.utils.arguments import BeamSize, Count, LengthPenalty
 from keras_attention.utils.backend import BACKENDS
 
 NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
@@ -15,9 +16,9 @@ NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
 def add_search_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
     add = adding(parser)
-    add("--beam-size N", "hypotheses kept (the run's)", int)
-    add("--length-penalty X", "the paper's alpha (the run's)", float)
-    add("--batch-tokens N", "source positions in a batch (2048)", int)
+    add("--beam-size N", "hypotheses kept (the run's)", BeamSize)
+    add("--length-penalty X", "the paper's alpha (the run's)", LengthPenalty)
+    add("--batch-tokens N", "source positions in a batch (2048)", Count)
     add("--precision NAME", "float32, bfloat16, float16 or int8 (that of the model)")
     add(
         "--engine NAME",

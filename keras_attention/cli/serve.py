@@ -23,7 +23,7 @@ from keras_attention.cli.serving import (
     served_translator,
 )
 from keras_attention.serving.models import check_languages, paired
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.arguments import Count
 
 ORIGIN = re.compile(r"\*|https?://[^/\s]+")
 # By the option: what is counted, and how much is taken.
@@ -76,7 +76,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add_address_options(parser)
     add_search_options(parser)
     for name, (text, number) in LIMITS.items():
-        add(f"{flag(name)} N", f"most {text} ({number:,})", int, default=number)
+        add(f"{flag(name)} N", f"most {text} ({number:,})", Count, default=number)
     origins = (
         "pages of other servers that may ask, such as https://example.org, or * for all (none)"
     )
@@ -93,18 +93,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
     """Refuse what can be refused before a model is loaded; return the languages, if they are given."""
-    from keras_attention.decoding.translator import check_options
-
     check_address(options)
-    for name in LIMITS:
-        check_integer(flag(name), getattr(options, name), 1)
     for origin in options.allow_origin:
         if not ORIGIN.fullmatch(origin):
             raise ValueError(
                 f"--allow-origin must be *, or origins such as https://example.org. Received: {origin}"
             )
     languages = check_languages(options.languages, len(options.model))
-    check_options(given_search_options(options))
     choose_backend(options)
     for model in options.model:
         check_model(model)

@@ -7,15 +7,16 @@ import dataclasses
 import ipaddress
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from keras_attention.cli.models import light_translator
 from keras_attention.cli.options import adding
-from keras_attention.utils.checks import check_integer
 from keras_attention.utils.progress import activity, say
 
 HOST, PORT = "127.0.0.1", 5000
-MOST_PORT = 65535
+Port = Annotated[int, Ge(0), Le(65535)]
 LOOPBACK = (HOST, "localhost", "[::1]", "::1")
 
 
@@ -23,7 +24,7 @@ def add_address_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a server's address; `host` and `port` are None if they are not given."""
     add = adding(parser)
     add("--host HOST", f"address to listen on ({HOST}: this machine alone)")
-    add("--port N", f"port; 0 for any that is free ({PORT})", int)
+    add("--port N", f"port; 0 for any that is free ({PORT})", Port)
     add(
         "--allow-host NAME",
         "names in the Host header, as a reverse proxy passes them on, that are answered beside this "
@@ -34,9 +35,7 @@ def add_address_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_address(options: argparse.Namespace) -> None:
-    """Refuse what is no port, and what is no name."""
-    if options.port is not None:
-        check_integer("--port", options.port, 0, MOST_PORT)
+    """Refuse what is no name."""
     for name in options.allow_host:
         if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", name):
             raise ValueError(f"--allow-host must be names such as mt.example.org. Received: {name}")

@@ -9,7 +9,7 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from keras_attention.cli.bulk_options import add_bulk_options, expanded, spread
 from keras_attention.cli.choice_options import (
@@ -32,7 +32,7 @@ from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.decoding.word_links import check_head
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -131,14 +131,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--input FILE", source, nargs="+")
     add("--output FILE", "a new file (standard output)", Path)
     longest = "most characters of a line, for which memory grows with its square (20,000)"
-    add("--max-line N", longest, int)
+    add("--max-line N", longest, Count)
     add_bulk_options(add)
     add_search_options(parser)
     add(
         "--n-best N",
         "number of translations per line, written as by Moses: LINE ||| TEXT ||| SCORE (1: only "
         "the text)",
-        int,
+        Count,
         default=1,
     )
     add(
@@ -157,7 +157,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "the head of the cross-attention that says so, counted from 0 (of a run, the one "
         "that learned alignments, or that aligned its validation set best if true ones were known; else the "
         "mean of all)",
-        int,
+        FromZero,
     )
     add(
         "--markup",
@@ -206,7 +206,7 @@ def _reading_attention(translator: Any, options: argparse.Namespace) -> tuple[An
     return reading_attention(translator, "alignment", options.alignment_head)
 
 
-def _aligned(options: argparse.Namespace) -> str | None:
+def _aligned(options: argparse.Namespace) -> Literal["alignment", "markup"] | None:
     return "alignment" if options.alignment else "markup" if options.markup else None
 
 
@@ -253,13 +253,8 @@ def _bare(tokenizer: Any) -> str:
 
 def _check_search(options: argparse.Namespace) -> None:
     """Refuse what needs no backend to be refused, which takes long to start."""
-    from keras_attention.decoding.hypotheses import LARGEST_BEAM
-    from keras_attention.decoding.sampling import MOST_SAMPLES
-    from keras_attention.decoding.translator import Translator, check_options
+    from keras_attention.decoding.translator import Translator
 
-    check_options(_search_options(options))
-    if options.max_line is not None:
-        check_integer("--max-line", options.max_line, 1)
     if options.checkpoint is None:
         settings = check_model(options.model)
     else:
@@ -282,16 +277,12 @@ def _check_search(options: argparse.Namespace) -> None:
     beam_size = options.beam_size or settings.get("beam_size", Translator.beam_size)
     if options.mbr is not None and options.n_best > 1:
         raise ValueError("--mbr writes one translation: it cannot be combined with --n-best.")
-    for name, number, most in (
-        ("n-best", options.n_best, MOST_SAMPLES),
-        ("mbr", options.mbr, LARGEST_BEAM),
-    ):
-        if number is not None and options.sample:
-            check_integer(f"--{name}", number, 1, most)
-        elif number is not None and not 1 <= number <= max(1, beam_size):
+    for name in ("n_best", "mbr"):
+        number = getattr(options, name) or 1
+        if number > beam_size and not options.sample:
             raise ValueError(
-                f"--{name} must be at least 1 and at most the beam size, which is {beam_size}. Lower it, or "
-                f"raise --beam-size. Received: {number}"
+                f"{flag(name)} must be at most the beam size, which is {beam_size}. Lower it, or raise "
+                f"--beam-size. Received: {number}"
             )
     choose_backend(options)
 

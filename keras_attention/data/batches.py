@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 import numpy as np
+from annotated_types import Ge
 
 from keras_attention.data.buckets import BatchShape, choose_buckets, round_up, with_varied_start
 from keras_attention.data.token_alignments import TokenAlignments
 from keras_attention.data.token_store import TokenStore
+from keras_attention.utils.arguments import Count, FromZero, checked
 from keras_attention.utils.checks import check_boolean, check_has, check_integer, divisors
 
 PADDING_ROW = -1
@@ -90,17 +92,18 @@ class TokenBatches(keras.utils.PyDataset):
     Reference: section 5.1 of [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
     """
 
+    @checked
     def __init__(
         self,
         store: TokenStore,
-        batch_tokens: int = 4096,
+        batch_tokens: Count = 4096,
         shuffle: bool = True,
-        seed: int = 0,
-        max_length: int | None = 256,
-        num_replicas: int = 1,
-        max_shapes: int = 24,
+        seed: FromZero = 0,
+        max_length: Count | None = 256,
+        num_replicas: Count = 1,
+        max_shapes: Annotated[int, Ge(2)] = 24,
         length_multiple: int = 1,
-        epochs_per_pass: int | None = None,
+        epochs_per_pass: Count | None = None,
         alignments: TokenAlignments | None = None,
     ) -> None:
         super().__init__()
@@ -108,21 +111,13 @@ class TokenBatches(keras.utils.PyDataset):
             raise ValueError(
                 f"`store` must be a TokenStore, from `TokenStore.build`. Received: {store!r}"
             )
-        check_integer("batch_tokens", batch_tokens, 1)
-        check_boolean("shuffle", shuffle)
-        check_integer("seed", seed, 0)
-        check_integer("num_replicas", num_replicas, 1)
-        check_integer("max_shapes", max_shapes, 2)
         check_integer("length_multiple", length_multiple, 1, batch_tokens)
         if epochs_per_pass is None:
             epochs_per_pass = store.metadata.get("samples", 1) if shuffle else 1
-        check_integer("epochs_per_pass", epochs_per_pass, 1)
         if epochs_per_pass > 1 and not shuffle:
             raise ValueError(
                 f"`epochs_per_pass` needs `shuffle=True`. Received: epochs_per_pass={epochs_per_pass}"
             )
-        if max_length is not None:
-            check_integer("max_length", max_length, 1)
         if alignments is not None:
             check_has("alignments", alignments, "TokenAlignments", "padded", "pairs")
             if len(alignments) != len(store):

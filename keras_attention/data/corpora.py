@@ -6,12 +6,12 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.demo import load_demo
 from keras_attention.data.download import Origin
-from keras_attention.data.filters import Filters, check_filters
+from keras_attention.data.filters import Filters
 from keras_attention.data.held_out import SelectedPairs, found_in, hold_out
 from keras_attention.data.multi30k import load_multi30k
 from keras_attention.data.parallel_text import (
@@ -23,15 +23,26 @@ from keras_attention.data.parallel_text import (
     TsvPairs,
 )
 from keras_attention.data.wmt import load_wmt14, load_wmt16
-from keras_attention.utils.checks import check_boolean, check_path
+from keras_attention.utils.arguments import FromZero, checked
+from keras_attention.utils.checks import check_path
 from keras_attention.utils.files import atomic_file
 
 
+def _check_language(name: str, language: Any) -> str:
+    if not isinstance(language, str) or not language or Path(language).name != language:
+        raise ValueError(f"`{name}` must be a word such as 'en'. Received: {language!r}")
+    return language
+
+
+Language = Annotated[str, _check_language]
+
+
+@checked
 def load_corpus(
     name: str,
     data_dir: PathLike | None = None,
-    source_language: str = "en",
-    target_language: str = "de",
+    source_language: Language = "en",
+    target_language: Language = "de",
     *,
     cache_dir: PathLike | None = None,
     base_url: str | None = None,
@@ -69,33 +80,28 @@ def load_corpus(
     >>> corpus.synthetic, len(corpus.train), len(corpus.test)
     (True, 10000, 500)
     """
-    if not isinstance(name, str) or name not in LOADERS:
+    if name not in LOADERS:
         raise ValueError(
             f"Unknown corpus. Expected one of {', '.join(LOADERS)}. Received: name={name!r}. "
             "For files of your own use `corpus_from_files`."
         )
-    languages = _checked_languages(source_language, target_language)
-    for path_name, path in {"data_dir": data_dir, "cache_dir": cache_dir}.items():
-        if path is not None:
-            check_path(path_name, path)
-    if base_url is not None and not isinstance(base_url, str):
-        raise ValueError(f"`base_url` must be a str. Received: {base_url!r}")
-    if filters is not None:
-        check_filters(filters)
-    corpus = LOADERS[name](languages, Origin(data_dir, cache_dir, base_url))
+    corpus = LOADERS[name](
+        (source_language, target_language), Origin(data_dir, cache_dir, base_url)
+    )
     return corpus.filtered(filters).check()
 
 
+@checked
 def corpus_from_files(
     train: tuple[PathLike, PathLike] | Mapping[str, tuple[PathLike, PathLike]],
     validation: tuple[PathLike, PathLike] | None = None,
     test: tuple[PathLike, PathLike] | None = None,
     *,
     name: str = "files",
-    source_language: str = "source",
-    target_language: str = "target",
-    validation_size: int | None = None,
-    test_size: int | None = None,
+    source_language: Language = "source",
+    target_language: Language = "target",
+    validation_size: FromZero | None = None,
+    test_size: FromZero | None = None,
     filters: Filters | None = None,
 ) -> Corpus:
     """Make a corpus from UTF-8 text files with one sentence per line: plain, gzip, bzip2, xz or Zstandard.
@@ -143,16 +149,17 @@ def corpus_from_files(
     return _own_corpus(name, languages, pairs, validation_size, test_size, filters, named)
 
 
+@checked
 def corpus_from_tsv(
     train: PathLike,
     validation: PathLike | None = None,
     test: PathLike | None = None,
     *,
     name: str = "tsv",
-    source_language: str = "source",
-    target_language: str = "target",
-    validation_size: int | None = None,
-    test_size: int | None = None,
+    source_language: Language = "source",
+    target_language: Language = "target",
+    validation_size: FromZero | None = None,
+    test_size: FromZero | None = None,
     filters: Filters | None = None,
     has_languages: bool = False,
 ) -> Corpus:
@@ -165,7 +172,6 @@ def corpus_from_tsv(
 
     Other arguments, result and errors are those of `corpus_from_files`, but each part is one file.
     """
-    check_boolean("has_languages", has_languages)
     read = functools.partial(_tsv_pairs, has_language=has_languages)
     held_out = {"validation": validation, "test": test}
     pairs = {"train": read("train", train), **_parts(read, held_out)}
@@ -173,6 +179,7 @@ def corpus_from_tsv(
     return _own_corpus(name, languages, pairs, validation_size, test_size, filters)
 
 
+@checked
 def write_corpus(corpus: Corpus, folder: PathLike) -> list[Path]:
     """Write a corpus as text files, one sentence per line: `train.en`, `train.de`, `validation.en`, ...
 
@@ -192,9 +199,6 @@ def write_corpus(corpus: Corpus, folder: PathLike) -> list[Path]:
     >>> [file.name for file in files]
     ['train.en', 'train.de', 'validation.en', 'validation.de', 'test.en', 'test.de']
     """
-    if not isinstance(corpus, Corpus):
-        raise ValueError(f"`corpus` must be a Corpus. Received: {corpus!r}")
-    check_path("folder", folder)
     languages = (corpus.source_language, corpus.target_language)
     if languages[0] == languages[1]:
         raise ValueError(
@@ -241,14 +245,6 @@ def _parts(
     return {split: read(split, names) for split, names in files.items() if names is not None}
 
 
-def _checked_languages(*languages: str) -> tuple[str, str]:
-    names = ("source_language", "target_language")
-    for name, language in zip(names, languages, strict=True):
-        if not isinstance(language, str) or not language or Path(language).name != language:
-            raise ValueError(f"`{name}` must be a word such as 'en'. Received: {language!r}")
-    return languages[0], languages[1]
-
-
 def _own_corpus(
     name: str,
     languages: tuple[str, str],
@@ -258,11 +254,6 @@ def _own_corpus(
     filters: Filters | None,
     named: Mapping[str, FilePairs] | None = None,
 ) -> Corpus:
-    if not isinstance(name, str):
-        raise ValueError(f"`name` must be a str. Received: {name!r}")
-    _checked_languages(*languages)
-    if filters is not None:
-        check_filters(filters)
     sizes = {"validation": validation_size, "test": test_size}
     for split, size in sizes.items():
         if split in pairs and size is not None:

@@ -6,20 +6,19 @@ import dataclasses
 import functools
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from keras_attention.data.filters import FilteredText, Filters
 from keras_attention.data.held_out import found_in
 from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.data.presegmented import join_pieces
 from keras_attention.data.symbols import checked_symbols
+from keras_attention.utils.arguments import Has, check_fields
 from keras_attention.utils.checks import (
-    check_boolean,
-    check_has,
     check_integer,
-    check_path,
-    check_text,
 )
+
+Text = Annotated[ParallelText, Has("a ParallelText", "sources", "targets", "fingerprint")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,31 +45,20 @@ class Corpus:
     target_language: str
     synthetic: bool
     description: str
-    train: ParallelText
-    validation: ParallelText
-    test: ParallelText | None = None
-    extra: dict[str, ParallelText] = dataclasses.field(default_factory=dict)
+    train: Text
+    validation: Text
+    test: Text | None = None
+    extra: dict[str, Text] = dataclasses.field(default_factory=dict)
     vocabulary: Path | None = None
-    alignments: dict[Pair, tuple[tuple[int, int], ...]] = dataclasses.field(default_factory=dict)
+    alignments: Annotated[
+        dict[Pair, tuple[tuple[int, int], ...]], Has("a dict of links by pair", "get")
+    ] = dataclasses.field(default_factory=dict)
     symbols: tuple[str, ...] = ()
-    parts: dict[str, ParallelText] = dataclasses.field(default_factory=dict)
+    parts: dict[str, Text] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("name", "source_language", "target_language", "description"):
-            check_text(name, getattr(self, name))
-        check_boolean("synthetic", self.synthetic)
-        if self.vocabulary is not None:
-            check_path("vocabulary", self.vocabulary)
-        check_has("extra", self.extra, "a dict of texts by name", "items")
-        check_has("alignments", self.alignments, "a dict of links by pair", "get")
+        check_fields(self)
         checked_symbols(self.symbols)
-        parts = {"train": self.train, "validation": self.validation}
-        parts |= {} if self.test is None else {"test": self.test}
-        parts |= {f"extra[{name!r}]": text for name, text in self.extra.items()}
-        check_has("parts", self.parts, "a dict of texts by name", "items")
-        parts |= {f"parts[{name!r}]": text for name, text in self.parts.items()}
-        for name, text in parts.items():
-            check_has(name, text, "a ParallelText", "sources", "targets", "fingerprint")
 
     @property
     def splits(self) -> dict[str, ParallelText]:

@@ -8,12 +8,14 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
 
 from keras_attention.data.held_out import text_hash
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import Pair, ParallelText
-from keras_attention.utils.checks import check_boolean, check_integer, check_number
+from keras_attention.utils.arguments import Count, Has, check_fields, checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,16 +46,12 @@ class Filters:
     Filters(max_words=80, max_ratio=2.5, drop_duplicates=False)
     """
 
-    max_words: int | None = None
-    max_ratio: float | None = None
+    max_words: Count | None = None
+    max_ratio: Annotated[float, Ge(1)] | None = None
     drop_duplicates: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_words is not None:
-            check_integer("max_words", self.max_words, 1)
-        if self.max_ratio is not None:
-            check_number("max_ratio", self.max_ratio, least=1)
-        check_boolean("drop_duplicates", self.drop_duplicates)
+        check_fields(self)
 
     def rule_against(self, pair: Pair) -> int:
         """Return the number of the first rule that drops a pair, or `KEPT`; ignores duplicates."""
@@ -67,12 +65,6 @@ class Filters:
         ):
             return LENGTH_RATIO
         return KEPT
-
-
-def check_filters(filters: Any) -> None:
-    """Raise ValueError unless these are `Filters`."""
-    if not isinstance(filters, Filters):
-        raise ValueError(f"`filters` must be `Filters` or None. Received: {filters!r}")
 
 
 class FilteredText(ParallelText):
@@ -99,10 +91,12 @@ class FilteredText(ParallelText):
     4 pairs read, 1 kept (25.0%); left out: 1 empty, 0 over-long, 1 length ratio, 1 duplicate
     """
 
-    def __init__(self, text: ParallelText, filters: Filters) -> None:
-        if not isinstance(text, ParallelText):
-            raise ValueError(f"`text` must be a ParallelText. Received: {text!r}")
-        check_filters(filters)
+    @checked
+    def __init__(
+        self,
+        text: Annotated[ParallelText, Has("a ParallelText", "sources", "targets", "fingerprint")],
+        filters: Filters,
+    ) -> None:
         super().__init__(text.name, text)
         self.filters = filters
         self.unfiltered = text

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import Pair
-from keras_attention.utils.checks import check_integer
 
 DEFAULT_SHARE = 0.05
 DEFAULT_MAXIMUM = 1000
@@ -92,9 +91,6 @@ def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, S
     >>> [len(list(parts[name])) for name in ("validation", "train")]
     [3, 47]
     """
-    for name, size in sizes.items():
-        if size is not None:
-            check_integer(f"{name}_size", size, 0)
     most = sum(DEFAULT_MAXIMUM if size is None else size for size in sizes.values())
     count, hashes = _smallest_hashes(pairs, most + 1)
     default = min(DEFAULT_MAXIMUM, max(1, int(DEFAULT_SHARE * count)))

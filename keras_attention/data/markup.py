@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import html
 import html.entities
-import numbers
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from keras_attention.data.markup_places import (
     Mark,
@@ -22,12 +21,7 @@ from keras_attention.data.markup_places import (
     number_marks,
     place_marks,
 )
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_iterable,
-    check_text,
-    check_texts,
-)
+from keras_attention.utils.arguments import checked
 
 # Every repetition ends at the next "<" or has a limit, so that hostile text takes no more than linear time.
 TAG = r"""<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?P<rest>(?:[\s/]
@@ -66,7 +60,6 @@ def placeholders_of(text: str) -> Counter[str]:
     >>> placeholders_of("%s of {0} and {0}: 5 % so far")
     Counter({'{0}': 2, '%s': 1})
     """
-    check_text("text", text)
     return Counter(match[0] for match in MARK.finditer(text) if match["placeholder"])
 
 
@@ -79,7 +72,7 @@ def split_blocks(text: str) -> list[str]:
     ['', '<p>', 'One <b>dog</b>.', '</p>', 'Two']
     """
     parts: list[str] = []
-    end, tags = 0, [match for match in MARK.finditer(check_text("text", text)) if match["tag"]]
+    end, tags = 0, [match for match in MARK.finditer(text) if match["tag"]]
     for match in tags:
         name = match["name"] or match["kept"]
         if name is None or BLOCK.fullmatch(name):
@@ -114,10 +107,9 @@ class Markup:
     'Jetzt <b>OK</b> in {name} drücken.'
     """
 
+    @checked
     def __init__(self, text: str, protects: bool = True, symbols: Collection[str] = ()):
-        check_text("text", text)
-        check_boolean("protects", protects)
-        self._symbols = check_texts("symbols", symbols)
+        self._symbols = symbols
         items = list(_items(text, protects, symbols))
         marks = [item for item in items if item.kind != "text" or item.is_entity]
         self.has_marks = bool(marks)
@@ -127,6 +119,7 @@ class Markup:
         self._words = Words(self.plain)
         number_marks(self._root, self._words)
 
+    @checked
     def carried(self, translation: str, links: Iterable[tuple[int, int]]) -> str:
         """Return a translation of the plain text with the marks at the aligned places.
 
@@ -145,12 +138,7 @@ class Markup:
         Raises:
             ValueError: If a link has a word that is not there.
         """
-        target = Words(check_text("translation", translation))
-        for link in (links := list(check_iterable("links", links))):
-            if not _is_link(link):
-                raise ValueError(
-                    f"`links` must be pairs of numbers of words, such as (0, 1). Received: {link!r}"
-                )
+        target = Words(translation)
         links = check_links(links, self._words, target)
         if not self.has_marks:
             return translation
@@ -162,14 +150,6 @@ class Markup:
         for symbol in self._symbols:  # They are text, and no tags in the translation either.
             carried = carried.replace(html.escape(symbol, quote=False), symbol)
         return carried
-
-
-def _is_link(link: Any) -> bool:
-    return (
-        isinstance(link, Sequence)
-        and len(link) == 2
-        and all(isinstance(word, numbers.Integral) for word in link)
-    )
 
 
 class _Item(NamedTuple):

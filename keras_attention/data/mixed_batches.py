@@ -13,7 +13,7 @@ from keras_attention.data.batches import PADDING_ROW, TokenBatches
 from keras_attention.data.buckets import BatchShape, with_varied_start
 from keras_attention.data.mixture import Stage
 from keras_attention.data.token_store import TokenStore
-from keras_attention.utils.checks import check_has
+from keras_attention.utils.arguments import checked
 
 
 class JoinedStore(TokenStore):
@@ -70,10 +70,10 @@ class MixedBatches(TokenBatches):
         **options: Arguments of `TokenBatches`, which shuffle.
     """
 
+    @checked
     def __init__(
         self, stores: Mapping[str, TokenStore], stages: Sequence[Stage], **options: Any
     ) -> None:
-        check_has("stores", stores, "a dict of TokenStores", "items")
         stores = dict(sorted(stores.items()))  # The order in which they are given must not matter.
         self.stages = tuple(stages)
         self._names = list(stores)

@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import PathLike, existing_file, read_lines
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.arguments import Count, checked
 
 Pair = tuple[str, str]
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -65,7 +65,8 @@ class ParallelText:
         """Iterate over the target sentences."""
         return (target for _, target in self)
 
-    def both_sides(self, at_most: int | None = None) -> Iterator[str]:
+    @checked
+    def both_sides(self, at_most: Count | None = None) -> Iterator[str]:
         """Iterate over source and target sentences in turn, for example to train a tokenizer.
 
         Args:
@@ -74,7 +75,7 @@ class ParallelText:
         """
         step = 1
         if at_most is not None:
-            step = max(1, -(-2 * len(self) // check_integer("at_most", at_most, 1)))
+            step = max(1, -(-2 * len(self) // at_most))
         return itertools.chain.from_iterable(itertools.islice(self, 0, None, step))
 
     def fingerprint(self) -> str:

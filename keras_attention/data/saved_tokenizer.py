@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self, cast
 
-from keras_attention.utils.checks import check_boolean, check_path
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.files import (
     DamagedFile,
     OccupiedPath,
@@ -66,6 +66,7 @@ class SavedTokenizer:
     _model: bytes
     fingerprint: Callable[[], str]
 
+    @checked
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write `tokenizer.model` and `tokenizer.json`.
 
@@ -82,8 +83,7 @@ class SavedTokenizer:
             ValueError: If the folder holds another tokenizer and `overwrite` is False.
             OSError: If a file cannot be written; existing ones are then unchanged.
         """
-        folder = check_path("folder", folder)
-        check_boolean("overwrite", overwrite)
+        folder = Path(folder)
         remove_leftovers(folder.parent)
         if is_saved(folder, self._model, self.fingerprint(), overwrite):
             return
@@ -108,18 +108,20 @@ class SavedTokenizer:
             write_signed_json(files / METADATA_FILE, metadata)
 
     @staticmethod
+    @checked
     def is_saved_in(folder: str | os.PathLike[str]) -> bool:
         """Whether the folder holds a `tokenizer.json`, which `save` writes last."""
-        return (check_path("folder", folder) / METADATA_FILE).exists()
+        return (Path(folder) / METADATA_FILE).exists()
 
     @classmethod
+    @checked
     def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Read a tokenizer that `save` wrote.
 
         Raises:
             ValueError: If a file is missing or damaged, or of a newer format.
         """
-        folder = check_path("folder", folder)
+        folder = Path(folder)
         metadata = read_metadata(folder)
         if metadata.get("format_version") != FORMAT_VERSION:
             raise ValueError(

@@ -8,7 +8,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from keras_attention.data.token_chunks import (
     ids_type,
 )
 from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
-from keras_attention.utils.checks import check_choice, check_integer, check_number, check_path
+from keras_attention.utils.arguments import Count, FromZero, Has, Rate, checked
+from keras_attention.utils.checks import check_choice, check_integer
 from keras_attention.utils.files import (
     OccupiedPath,
     atomic_folder,
@@ -70,8 +71,9 @@ class TokenStore:
     True
     """
 
+    @checked
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = check_path("folder", folder)
+        self.folder = Path(folder)
         self.metadata = _read_metadata(self.folder)
         verify_files(self.folder, self.metadata["sha256"], REMEDY.format(self.folder))
         dtype = np.dtype(self.metadata["dtype"])
@@ -86,15 +88,16 @@ class TokenStore:
         self.target_lengths = np.diff(self._offsets["target"]).astype("int32")
 
     @classmethod
+    @checked
     def build(
         cls,
         folder: str | os.PathLike[str],
         text: Iterable[tuple[str, str]],
-        tokenizer: Tokenizer,
+        tokenizer: Annotated[Tokenizer, Has("a Tokenizer", "encode", "fingerprint")],
         verbose: bool = True,
-        dropout: float = 0.0,
-        samples: int = 1,
-        seed: int = 0,
+        dropout: Rate = 0.0,
+        samples: Count = 1,
+        seed: FromZero = 0,
     ) -> TokenStore:
         """Tokenise a parallel text, or open its store if it exists.
 
@@ -129,7 +132,7 @@ class TokenStore:
 
         Reference: [BPE-dropout (Provilkov et al., 2020)](https://arxiv.org/abs/1910.13267).
         """
-        parent = check_path("folder", folder)
+        parent = Path(folder)
         if parent.exists() and not parent.is_dir():
             raise ValueError(f"`folder` must be a folder. Received a file: '{parent}'")
         wanted = cls.wanted(text, tokenizer, dropout, samples, seed)
@@ -172,9 +175,11 @@ class TokenStore:
         text: Any, tokenizer: Tokenizer, dropout: float = 0.0, samples: int = 1, seed: int = 0
     ) -> dict[str, Any]:
         """Return the metadata that identify a store. Raise a ValueError for arguments that do not fit."""
-        _check_sampling(dropout, samples, seed)
-        if not hasattr(tokenizer, "encode") or not hasattr(tokenizer, "fingerprint"):
-            raise ValueError(f"`tokenizer` must be a Tokenizer. Received: {tokenizer!r}")
+        if samples > 1 and not dropout:
+            raise ValueError(
+                "Without `dropout`, all samples of a text are the same. Leave out `samples`, or pass a "
+                f"`dropout` such as 0.1. Received: samples={samples}, dropout={dropout!r}"
+            )
         if not hasattr(text, "fingerprint"):
             raise ValueError(
                 "`text` must be a ParallelText, such as the parts of a corpus. "
@@ -205,9 +210,10 @@ class TokenStore:
         return Path(folder) / name
 
     @classmethod
+    @checked
     def open(cls, folder: str | os.PathLike[str]) -> TokenStore:
         """Open a store by its own folder, `store.folder`, or by the `folder` of `build` if it holds one."""
-        folder = check_path("folder", folder)
+        folder = Path(folder)
         if not (folder / METADATA_FILE).exists() and folder.is_dir():
             stores = sorted(path.parent for path in folder.glob(f"[!.]*/{METADATA_FILE}"))
             if len(stores) > 1:
@@ -278,17 +284,6 @@ class TokenStore:
             raise IndexError(f"The store holds pairs 0 to {len(self) - 1}. Received: {index}")
         begin, end = self._offsets[side][index : index + 2]
         return np.array(self._ids[side][begin:end])
-
-
-def _check_sampling(dropout: float, samples: int, seed: int) -> None:
-    check_number("dropout", dropout, least=0, below=1)
-    check_integer("seed", seed, 0)
-    check_integer("samples", samples, 1)
-    if samples > 1 and not dropout:
-        raise ValueError(
-            "Without `dropout`, all samples of a text are the same. Leave out `samples`, or pass a "
-            f"`dropout` such as 0.1. Received: samples={samples}, dropout={dropout!r}"
-        )
 
 
 def sampling_of(wanted: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.text_files import existing_file, read_lines
-from keras_attention.utils.checks import check_text
 from keras_attention.utils.sides import piece_of
 from keras_attention_viewer.tokens import (
     describe_tokens,
@@ -45,7 +44,6 @@ class WordAlignments:
     """
 
     def __init__(self, corpus: Corpus, given: str):
-        check_text("guided_alignment", given)
         self.text = corpus.train
         self.is_gold = given == GOLD
         if corpus.vocabulary is not None:

@@ -12,15 +12,16 @@ import dataclasses
 import numbers
 import reprlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 import numpy as np
+from annotated_types import Ge, Le
 from keras import ops
 
-from keras_attention.decoding.hypotheses import LARGEST_BEAM
 from keras_attention.decoding.plain_search import Constraint, check_states, rescored
-from keras_attention.utils.checks import check_callable, check_has, check_integer, counted
+from keras_attention.utils.arguments import BeamSize, Has, check_fields, checked
+from keras_attention.utils.checks import check_integer, counted
 
 
 class NoRoom(ValueError):
@@ -39,6 +40,9 @@ class NoRoom(ValueError):
             f"needs {need}, with the end {length} tokens. Received: max_lengths[{row}]={max_length}"
         )
         super().__init__(f"Sentence {row} {self.problem}")
+
+
+VocabularySize = Annotated[int, Ge(1), Le(10**7)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +66,11 @@ class TextConstraint:
     True
     """
 
-    constraint: Constraint
+    constraint: Annotated[Constraint, Has("a constraint", "allowed")]
     start: Callable[[Sequence[str], Sequence[int], int], Any]
 
     def __post_init__(self) -> None:
-        check_has("constraint", self.constraint, "a constraint", "allowed")
-        check_callable("start", self.start)
+        check_fields(self)
 
     def of_batch(self, texts: Sequence[str], max_lengths: Sequence[int], beam_size: int) -> Any:
         """Return the states for a batch, which may have more rows than texts."""
@@ -100,11 +103,15 @@ class ForcedPrefix:
 
     parts: tuple[str, ...] = ("prefix",)
 
-    def __init__(self, vocabulary_size: int, then: Constraint | None = None):
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1, 10**7)
+    @checked
+    def __init__(
+        self,
+        vocabulary_size: VocabularySize,
+        then: Annotated[Constraint, Has("a constraint", "allowed", "advance")] | None = None,
+    ):
+        self.vocabulary_size = vocabulary_size
         self.then = then
         if then is not None:
-            check_has("then", then, "a constraint", "allowed", "advance")
             self.parts = ("prefix", "then")
 
     def start(
@@ -181,8 +188,9 @@ class RequiredPhrases:
 
     parts = ("tokens", "lengths", "back", "matched", "room")
 
-    def __init__(self, vocabulary_size: int, end_token_id: int):
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1, 10**7)
+    @checked
+    def __init__(self, vocabulary_size: VocabularySize, end_token_id: int):
+        self.vocabulary_size = vocabulary_size
         self.end_token_id = check_integer("end_token_id", end_token_id, 0, vocabulary_size - 1)
 
     def start(
@@ -263,9 +271,9 @@ class RequiredPhrases:
         return ops.where(is_complete, -1, number_at(state["tokens"], place))
 
 
-def for_each_beam(state: Any, beam_size: int) -> Any:
+@checked
+def for_each_beam(state: Any, beam_size: BeamSize) -> Any:
     """Repeat arrays (B, ...) for each beam: return tensors (B, W, ...)."""
-    check_integer("beam_size", beam_size, 1, LARGEST_BEAM)
     return keras.tree.map_structure(
         lambda leaf: ops.repeat(ops.convert_to_tensor(leaf)[:, None], beam_size, axis=1), state
     )

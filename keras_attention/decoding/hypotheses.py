@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from keras_attention.decoding.sampling import Sampling
 from keras_attention.engine.base import SearchOptions
-from keras_attention.utils.checks import check_choice, check_integer, check_number
 
 # The arrays in which a search keeps what it has found.
 FOUND = ("alive_sequences", "alive_scores", "finished_sequences", "finished_scores")
-STOPPING_RULES = ("best", "n_best", "n_best_2017")
+StoppingRule = Literal["best", "n_best", "n_best_2017"]
 # The score of a slot without a hypothesis; sums and penalties do not change it.
 NO_HYPOTHESIS = float("-inf")
 # What the plain search has in its place: tools that search a graph for infinities, such as
@@ -54,17 +53,6 @@ class SearchRules(NamedTuple):
     are_scores: bool = False  # whether logits are scores already, and not normalised
 
 
-# The buffers of a search grow with the square of its beam.
-LARGEST_BEAM = 1000
-
-
-def check_search_options(beam_size: int, length_penalty: float, stop: str = "best") -> None:
-    """Raise a ValueError if an option of a search is invalid."""
-    check_integer("beam_size", beam_size, 1, LARGEST_BEAM)
-    check_number("length_penalty", length_penalty, least=0, most=10)
-    check_choice("stop", stop, STOPPING_RULES)
-
-
 def num_candidates(beam_size: int) -> int:
     """Return how many continuations of a sentence a step considers.
 
@@ -90,7 +78,7 @@ def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: An
     A NaN score counts as no hypothesis, so its sentence ends.
 
     Args:
-        stop: One of `STOPPING_RULES`; see `beam_search`.
+        stop: As of `beam_search`.
         alive_scores: (B, W) log-probabilities, descending, `-inf` or `EMPTY` in empty slots.
         finished_scores: (B, W) penalised scores, descending, the same in empty slots.
         penalties: (B,) penalty of the longest hypothesis allowed.

@@ -10,24 +10,23 @@ from collections.abc import Callable, Sequence
 LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{2,8})*")
 
 
-def check_split_sentences(language: str | None) -> None:
+def check_split_sentences(name: str, language: str) -> str:
     """Refuse what is no language code, and any if `sentencex` is not installed.
 
     Raises:
         ImportError: If `sentencex` is not installed.
         ValueError: If it is no language code.
     """
-    if language is None:
-        return
     if not isinstance(language, str) or not LANGUAGE.fullmatch(language):
         raise ValueError(
-            "`split_sentences` must be the language code of the texts, such as 'en'. "
-            f"Received: split_sentences={language!r}"
+            f"`{name}` must be the language code of the texts, such as 'en'. "
+            f"Received: {name}={language!r}"
         )
     if "sentencex" not in sys.modules and importlib.util.find_spec("sentencex") is None:
         raise ImportError(
-            f"`split_sentences` ({language!r}) needs the package sentencex: pip install sentencex"
+            f"`{name}` ({language!r}) needs the package sentencex: pip install sentencex"
         )
+    return language
 
 
 def translate_by_sentences(

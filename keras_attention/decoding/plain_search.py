@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
+from annotated_types import Ge, Le
 from keras import ops
 
 from keras_attention.decoding.hypotheses import (
@@ -23,7 +24,7 @@ from keras_attention.decoding.hypotheses import (
     FOUND,
     BeamSearchResult,
     SearchRules,
-    check_search_options,
+    StoppingRule,
     exist,
     is_decided,
     num_candidates,
@@ -31,9 +32,8 @@ from keras_attention.decoding.hypotheses import (
     result,
 )
 from keras_attention.decoding.sampled_tokens import sampled_tokens
+from keras_attention.utils.arguments import BeamSize, Has, LengthPenalty, checked
 from keras_attention.utils.checks import (
-    check_callable,
-    check_has,
     check_integer,
     check_numbers,
     static_shape,
@@ -143,19 +143,20 @@ class _Beams(NamedTuple):
     finished_scores: Any  # (B, W) float32, penalised
 
 
+@checked
 def beam_search(
     step: Step,
     cache: Any,
     max_lengths: Any,
-    beam_size: int = 4,
+    beam_size: BeamSize = 4,
     *,
-    start_token_id: int,
-    end_token_id: int,
-    pad_token_id: int = 0,
-    length_penalty: float = 0.6,
-    stop: str = "best",
+    start_token_id: Annotated[int, Ge(0), Le(LARGEST_ID)],
+    end_token_id: Annotated[int, Ge(0), Le(LARGEST_ID)],
+    pad_token_id: Annotated[int, Le(LARGEST_ID)] = 0,
+    length_penalty: LengthPenalty = 0.6,
+    stop: StoppingRule = "best",
     max_length: int | None = None,
-    constraint: Constraint | None = None,
+    constraint: Annotated[Constraint, Has("a constraint", "allowed", "advance")] | None = None,
     constraint_state: Any = None,
 ) -> BeamSearchResult:
     """Search for the most probable sequences under a step function.
@@ -212,13 +213,6 @@ def beam_search(
     >>> [int(token) for token in result.sequences[0, 0]], round(float(result.scores[0, 0]), 4)
     ([2, 1, 0, 0, 0, 0], -1.273)
     """
-    check_callable("step", step)
-    check_search_options(beam_size, length_penalty, stop)
-    tokens_named = (start_token_id, end_token_id, pad_token_id)
-    for name, token_id in zip(("start", "end", "pad"), tokens_named, strict=True):
-        check_integer(f"{name}_token_id", token_id, None if name == "pad" else 0, LARGEST_ID)
-    if constraint is not None:
-        check_has("constraint", constraint, "a constraint", "allowed", "advance")
     max_lengths = check_numbers("max_lengths", max_lengths, "B")
     is_wrong = "int" not in str(max_lengths.dtype)
     if is_wrong or (isinstance(max_lengths, np.ndarray) and max_lengths.min(initial=0) < 0):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from keras_attention.data.normalization import normalize
 from keras_attention.engine.base import TokenRules
-from keras_attention.utils.checks import check_integer, check_texts, has_surrogate
+from keras_attention.utils.arguments import Count, FromZero, check_fields
+from keras_attention.utils.checks import check_integer, has_surrogate
 from keras_attention.utils.sides import encode_side
 
 # Behind them a word is spelled as behind any mark that is no space.
@@ -48,19 +50,18 @@ class Restrictions:
     0
     """
 
-    no_repeat_ngram_size: int = 0
+    no_repeat_ngram_size: FromZero = 0
     banned: Sequence[str] = ()
-    min_length: int = 0
-    max_length: int | None = None
+    min_length: Annotated[int, Ge(0), Le(10**6)] = 0
+    max_length: Count | None = None
 
     def __post_init__(self) -> None:
-        check_integer("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
-        for word in check_texts("banned", self.banned):
+        check_fields(self)
+        for word in self.banned:
             if not normalize(word) or has_surrogate(word):
                 raise ValueError(f"`banned` must hold words. Received: banned={self.banned!r}")
-        check_integer("min_length", self.min_length, 0, 10**6)
         if self.max_length is not None:
-            check_integer("max_length", self.max_length, max(1, self.min_length))
+            check_integer("max_length", self.max_length, self.min_length)
 
     def token_rules(self, tokenizer: Any) -> TokenRules | None:
         """Return the rules for the tokens of a tokenizer; None if there are none."""
@@ -74,14 +75,14 @@ class Restrictions:
         return TokenRules(*numbers, banned) if any(numbers) or banned is not None else None
 
 
-def check_restrictions(restrictions: Any) -> Restrictions | None:
+def check_restrictions(name: str, restrictions: Any) -> Restrictions:
     """Return them, made of a dict of their attributes; raise a ValueError if they are anything else."""
     if isinstance(restrictions, dict) and restrictions.keys() <= set(Restrictions.__annotations__):
         return Restrictions(**restrictions)
-    if restrictions is not None and not isinstance(restrictions, Restrictions):
+    if not isinstance(restrictions, Restrictions):
         raise ValueError(
-            "`restrictions` must be `Restrictions`, such as Restrictions(no_repeat_ngram_size=3), or None. "
-            f"Received: restrictions={restrictions!r}"
+            f"`{name}` must be `Restrictions`, such as Restrictions(no_repeat_ngram_size=3), or None. "
+            f"Received: {name}={restrictions!r}"
         )
     return restrictions
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 
-from keras_attention.utils.checks import check_integer, check_number
+from keras_attention.utils.arguments import Count, check_fields
 
 # Times a number below the total, the result is below the total, also when rounded.
 LARGEST_UNIFORM = np.float32(1 - 2**-22)
@@ -50,19 +52,14 @@ class Sampling:
     Sampling(temperature=0.7, top_k=20, top_p=None, seed=0)
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
+    # 0 would be greedy search, which `beam_size=1` is.
+    temperature: Annotated[float, Ge(1e-4), Le(1e4)] = 1.0
+    top_k: Count | None = None
+    top_p: Annotated[float, Gt(0), Le(1)] | None = None
+    seed: Annotated[int, Ge(0), Le(2**32 - 1)] = 0
 
     def __post_init__(self) -> None:
-        # Temperature 0 would be greedy search, which `beam_size=1` is.
-        check_number("temperature", self.temperature, least=1e-4, most=1e4)
-        if self.top_k is not None:
-            check_integer("top_k", self.top_k, 1)
-        if self.top_p is not None:
-            check_number("top_p", self.top_p, above=0, most=1)
-        check_integer("seed", self.seed, 0, 2**32 - 1)
+        check_fields(self)
 
     def uniforms(self, source_ids: Sequence[int], sample: int, length: int) -> np.ndarray:
         """Return the numbers, float32 (length,), that decide the tokens of a sample of a sentence.
@@ -75,13 +72,3 @@ class Sampling:
         seeds = np.random.SeedSequence([self.seed, *source_ids], spawn_key=(sample,))
         numbers = np.random.Generator(np.random.Philox(seeds)).random(length, "float32")
         return np.minimum(numbers, LARGEST_UNIFORM)
-
-
-def check_sampling(sampling: Sampling | None) -> Sampling | None:
-    """Return it; raise a ValueError unless it is a `Sampling` or None."""
-    if sampling is not None and not isinstance(sampling, Sampling):
-        raise ValueError(
-            "`sampling` must be a `Sampling`, such as Sampling(temperature=0.7, seed=1), or None. "
-            f"Received: sampling={sampling!r}"
-        )
-    return sampling

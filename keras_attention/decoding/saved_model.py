@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from keras_attention.decoding.hypotheses import check_search_options
+from annotated_types import Ge, Le
+
 from keras_attention.engine.select import is_installed, refusal
 from keras_attention.interop.export_folder import (
     MOST_POSITIONS,
+    Positions,
     begin_export,
     write_manifest,
 )
 from keras_attention.spec.parts import as_array, check_finite
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.arguments import BeamSize, LengthPenalty, checked
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import atomic_folder
 
 
+@checked
 def export_saved_model(
     model: Any,
     tokenizer: Any,
     folder: str | os.PathLike[str],
     *,
-    beam_size: int = 4,
-    length_penalty: float = 0.6,
-    max_extra_length: int = 50,
-    max_length: int = 1024,
+    beam_size: BeamSize = 4,
+    length_penalty: LengthPenalty = 0.6,
+    max_extra_length: Annotated[int, Ge(0), Le(MOST_POSITIONS)] = 50,
+    max_length: Positions = 1024,
     overwrite: bool = False,
 ) -> Path:
     """Write a `Transformer` as a SavedModel, which translates strings with TensorFlow and tensorflow-text.
@@ -84,9 +87,6 @@ def export_saved_model(
     ...     translate = tf.saved_model.load(path).signatures["translate"]
     ...     found = translate(texts=tf.constant(["a house"]), beam_size=tf.constant(4), n_best=tf.constant(2))
     """
-    check_search_options(beam_size, length_penalty)
-    check_integer("max_extra_length", max_extra_length, 0, MOST_POSITIONS)
-    check_integer("max_length", max_length, 2, MOST_POSITIONS)
     spec, path = begin_export(model, tokenizer, folder, overwrite, "algorithm", "model")
     _check_exportable(spec, tokenizer)
     check_finite(spec.weights())

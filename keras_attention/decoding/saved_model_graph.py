@@ -22,7 +22,6 @@ from keras_attention.data.normalization import INVISIBLE, NORMALIZATIONS
 from keras_attention.decoding.batching import LARGEST_BUFFER
 from keras_attention.decoding.hypotheses import (
     EMPTY,
-    LARGEST_BEAM,
     NO_HYPOTHESIS,
     exist,
     is_beyond_reach,
@@ -31,6 +30,7 @@ from keras_attention.decoding.hypotheses import (
 from keras_attention.engine.forward import Step, decode, encode
 from keras_attention.engine.tensorflow import TensorFlowOperations
 from keras_attention.spec import SSRUSpec, TransformerSpec
+from keras_attention.utils.arguments import LARGEST_BEAM
 
 LAST_SPACE = 0x3000  # the last character of which `str.isspace` is true
 

@@ -10,28 +10,37 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, overload
 
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.ensemble import Ensemble
-from keras_attention.decoding.hypotheses import LARGEST_BEAM, check_search_options
 from keras_attention.decoding.mbr import most_useful
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
 from keras_attention.decoding.pretrained import Pretrained
 from keras_attention.decoding.requests import SHOWN_LETTERS, Request, WrongText, read_requests
 from keras_attention.decoding.restrictions import Restrictions, check_restrictions
-from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling, check_sampling
+from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
 from keras_attention.decoding.translation import Translation, hypotheses_of
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.engine.select import EngineChoice, check_engine
+from keras_attention.engine.select import EngineChoice
 from keras_attention.spec.parts import NonFiniteModel
+from keras_attention.utils.arguments import (
+    BeamSize,
+    Count,
+    FromZero,
+    Has,
+    LengthPenalty,
+    check,
+    check_fields,
+    checked,
+)
 from keras_attention.utils.checks import (
     check_boolean,
     check_has,
     check_integer,
-    check_path,
     check_texts,
 )
 from keras_attention.utils.files import check_destination, write_atomically
@@ -144,42 +153,31 @@ class Translator(Pretrained):
     """
 
     model: Any
-    tokenizer: Any
+    tokenizer: Annotated[Any, Has("a Tokenizer", "encode", "decode", "end_token_id")]
     _: dataclasses.KW_ONLY
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    max_extra_length: int = 50
-    batch_tokens: int = 2048
-    batch_size: int | None = None
+    beam_size: BeamSize = 4
+    length_penalty: LengthPenalty = 0.6
+    max_extra_length: FromZero = 50
+    batch_tokens: Count = 2048
+    batch_size: Count | None = None
     show_progress: bool = True
     precision: str | None = None
     engine: str = "auto"
-    constraint: TextConstraint | None = None
+    constraint: Annotated[TextConstraint, Has("a TextConstraint", "of_batch")] | None = None
     sampling: Sampling | None = None
-    restrictions: Restrictions | None = None
-    split_sentences: str | None = None
-    longest_source: int | None = dataclasses.field(default=None, repr=False)
+    restrictions: Annotated[Restrictions, check_restrictions] | None = None
+    split_sentences: Annotated[str, check_split_sentences] | None = None
+    longest_source: Count | None = dataclasses.field(default=None, repr=False)
     model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     card: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        check_options({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
-        check_boolean("show_progress", self.show_progress)
-        check_sampling(self.sampling)
-        object.__setattr__(self, "restrictions", check_restrictions(self.restrictions))
-        check_split_sentences(self.split_sentences)
-        if self.longest_source is not None:
-            check_integer("longest_source", self.longest_source, 1)
-        for name in ("model_options", "card"):
-            check_has(name, getattr(self, name), "a dict", "items", "keys")
+        check_fields(self)
         if isinstance(self.model, list | tuple):
             for model in self.model:
                 check_has("model", model, "built Transformers", "vocabulary_size", "pad_token_id")
             object.__setattr__(self, "model", Ensemble(self.model))
-        if self.constraint is not None:
-            check_has("constraint", self.constraint, "a TextConstraint", "constraint", "of_batch")
         check_has("model", self.model, "a built Transformer", "vocabulary_size", "pad_token_id")
-        check_has("tokenizer", self.tokenizer, "a Tokenizer", "encode", "decode", "end_token_id")
         named = ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id")
         # Of one vocabulary for both sides, neither says the target's size.
         for name in (*named, "target_vocabulary_size"):
@@ -336,13 +334,14 @@ class Translator(Pretrained):
 
         Example: see `decoding.mbr.most_useful`.
         """
-        check_integer("candidates", candidates, 1, LARGEST_BEAM)  # Each is compared with each.
+        check("candidates", candidates, BeamSize)  # Each is compared with each.
         if isinstance(texts, str):
             best = self.translate(texts, candidates, **options)
             return best[most_useful([one.text for one in best])]
         results = self.translate(texts, candidates, **options)
         return [best[most_useful([one.text for one in best])] for best in results]
 
+    @checked
     def translate_file(
         self, source: str | os.PathLike[str], destination: str | os.PathLike[str]
     ) -> None:
@@ -358,14 +357,15 @@ class Translator(Pretrained):
             ValueError: If `source` is not UTF-8 text (the message names the line), or `destination`
                 exists or its folder does not.
         """
-        source = check_path("source", source)
+        source = Path(source)
         destination = check_destination(destination, sources=[source])
         # Byte tokens can form a line break, which would shift all following lines.
         translations = [" ".join(text.splitlines()) for text in self(read_lines(source))]
         write_atomically(destination, "".join(f"{text}\n" for text in translations))
 
+    @checked
     def engine_for(
-        self, batch_size: int, prefixes: bool = False, phrases: bool = False
+        self, batch_size: Count, prefixes: bool = False, phrases: bool = False
     ) -> EngineChoice:
         """Return which engine decodes a batch of this many sentences, and why.
 
@@ -378,7 +378,7 @@ class Translator(Pretrained):
             An `EngineChoice`: the `name` of an engine, or `"plain"`, and the `reason`, with the size of a
             step.
         """
-        return self._search.choice(check_integer("batch_size", batch_size, 1), (phrases, prefixes))
+        return self._search.choice(batch_size, (phrases, prefixes))
 
     def _refuse(self, index: int, request: Request) -> NoReturn:
         """Raise the error of a text for which nothing was found."""
@@ -417,21 +417,3 @@ class Translator(Pretrained):
     def _beams(self) -> int:
         """Number of hypotheses that are kept of a sentence, or of a sample of it."""
         return self.beam_size if self.sampling is None else 1
-
-
-LEAST = {"beam_size": 1, "max_extra_length": 0, "batch_tokens": 1, "batch_size": 1}
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse arguments of `Translator` that no model can be decoded with, before there is a model.
-
-    Raises:
-        ValueError: If one is out of range or unknown, or its engine is not installed.
-    """
-    for name in LEAST.keys() & options.keys():
-        if options[name] is not None or name != "batch_size":
-            check_integer(name, options[name], LEAST[name])
-    defaults = {field.name: field.default for field in dataclasses.fields(Translator)}
-    known = {**defaults, **options}
-    check_search_options(known["beam_size"], known["length_penalty"])
-    check_engine(known["engine"], known["precision"])

@@ -11,15 +11,14 @@ import dataclasses
 import importlib.util
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from keras_attention.data.normalization import normalize
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.checks import (
-    check_boolean,
     check_choice,
-    check_integer,
-    check_optional,
-    check_text,
     check_texts,
 )
 
@@ -47,6 +46,7 @@ SPACELESS = (
 )
 
 
+@checked
 def bleu_tokenizer(language: str | None) -> str:
     """Return the name of sacreBLEU's tokenizer for a target language.
 
@@ -61,8 +61,6 @@ def bleu_tokenizer(language: str | None) -> str:
     >>> [bleu_tokenizer(language) for language in ("pt", "zh-TW", "tha_Thai", "de+fr", "de+zh", None)]
     ['13a', 'zh', 'char', '13a', 'char', '13a']
     """
-    if language is not None:
-        check_text("language", language)
     kinds = {_tokenizer_of(base_language(one)) for one in (language or "").split("+")}
     return kinds.pop() if len(kinds) == 1 else "char"
 
@@ -105,6 +103,7 @@ class CorpusScore:
         return f"{self.metric} {self.score:.2f} ({self.signature})"
 
 
+@checked
 def corpus_bleu(
     hypotheses: Iterable[str],
     references: Iterable[str],
@@ -144,17 +143,17 @@ def corpus_bleu(
     hypotheses, references = comparable_lines(hypotheses, references)
     tokenize = bleu_tokenizer(language) if tokenize is None else tokenize
     check_choice("tokenize", tokenize, tuple(BLEU.TOKENIZERS))
-    check_boolean("lowercase", lowercase)
     check_choice("smoothing", smoothing, tuple(BLEU.SMOOTH_DEFAULTS))
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method=smoothing)
     return _scored(metric, hypotheses, references)
 
 
+@checked
 def corpus_chrf(
     hypotheses: Iterable[str],
     references: Iterable[str],
     *,
-    word_order: int = 0,
+    word_order: Annotated[int, Ge(0), Le(10)] = 0,
     lowercase: bool = False,
 ) -> CorpusScore:
     """chrF2, the F-score of character n-grams (Popovic 2015), one reference for each hypothesis.
@@ -179,11 +178,10 @@ def corpus_chrf(
     from sacrebleu.metrics import CHRF
 
     hypotheses, references = comparable_lines(hypotheses, references)
-    check_integer("word_order", word_order, 0, 10)
-    check_boolean("lowercase", lowercase)
     return _scored(CHRF(word_order=word_order, lowercase=lowercase), hypotheses, references)
 
 
+@checked
 def corpus_ter(
     hypotheses: Iterable[str], references: Iterable[str], *, language: str | None = None
 ) -> CorpusScore:
@@ -211,7 +209,6 @@ def corpus_ter(
     """
     from sacrebleu.metrics import TER
 
-    check_optional(check_text, "language", language)
     # Without its normalisation, sacreBLEU's Asian support has no effect.
     is_split = base_language(language or "") in (*CHINESE, "ja", "jpn")
     metric = TER(normalized=is_split, asian_support=is_split)

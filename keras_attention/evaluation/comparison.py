@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from keras_attention.evaluation.bleu import (
     CorpusScore,
@@ -15,7 +17,7 @@ from keras_attention.evaluation.bleu import (
     corpus_chrf,
 )
 from keras_attention.evaluation.moses_bleu import moses_knows, tokenized_bleu
-from keras_attention.utils.checks import check_integer, check_optional, check_text
+from keras_attention.utils.arguments import checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,7 @@ class PairedDifference:
     signature: str
 
 
+@checked
 def corpus_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str | None = None
 ) -> dict[str, CorpusScore]:
@@ -70,20 +73,20 @@ def corpus_scores(
     ['bleu 100.0', 'tokenized_bleu 100.0', 'chrf 100.0']
     """
     hypotheses, references = check_lines(hypotheses, references)
-    check_optional(check_text, "language", language)
     scores = {"bleu": corpus_bleu(hypotheses, references, language=language)}
     if language is not None and moses_knows(language):
         scores["tokenized_bleu"] = tokenized_bleu(hypotheses, references, language=language)
     return {**scores, "chrf": corpus_chrf(hypotheses, references)}
 
 
+@checked
 def paired_tests(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[str],
     *,
     baseline: str | None = None,
     language: str | None = None,
-    samples: int = 1000,
+    samples: Annotated[int, Ge(1), Le(10**6)] = 1000,
 ) -> list[PairedDifference]:
     """Compare each system with the baseline, by both paired tests of sacreBLEU.
 
@@ -111,14 +114,10 @@ def paired_tests(
     >>> [(d.metric, d.system, d.difference < 0) for d in differences][0]
     ('BLEU', 'other', True)
     """
-    if not isinstance(systems, Mapping):
-        raise ValueError(f"`systems` must be a dict of translations by name. Received: {systems!r}")
     translations = {}
     for name, lines in systems.items():
         translations[name], references = comparable_lines(lines, references, f"systems[{name!r}]")
-    check_optional(check_text, "language", language)
-    check_integer("samples", samples, 1, 10**6)
-    baseline = next(iter(systems), "") if baseline is None else check_text("baseline", baseline)
+    baseline = next(iter(systems), "") if baseline is None else baseline
     if len(systems) < 2 or baseline not in systems:
         raise ValueError(
             "A comparison needs two systems or more, the baseline among them. Received: "

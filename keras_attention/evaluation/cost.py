@@ -15,12 +15,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attention.utils.arguments import FromZero, Positive, checked
 from keras_attention.utils.checks import (
     check_depths,
     check_has,
-    check_integer,
-    check_iterable,
-    check_number,
     depths_of,
 )
 
@@ -143,7 +141,8 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
     }
 
 
-def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
+@checked
+def training_flops(model: Any, shapes: Iterable[tuple[FromZero, FromZero, FromZero]]) -> int:
     """FLOPs of training on batches: three times the forward pass (Kaplan et al. 2020).
 
     The backward pass has two matrix products for each one: one for the gradient of each factor. Computation
@@ -165,17 +164,13 @@ def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
     """
     sizes = ModelSizes.of(model)
     total = 0
-    for shape in check_iterable("shapes", shapes):
-        if not isinstance(shape, list | tuple) or len(shape) != 3:
-            raise ValueError(f"`shapes` must hold (rows, S, T) of batches. Received: {shape!r}")
-        for size in shape:
-            check_integer("shapes", size, 0)
-        rows, source, target = shape
+    for rows, source, target in shapes:
         total += rows * transformer_flops(sizes, source, target)
     return 3 * total
 
 
-def matmul_peak(dtype: str = "float32", seconds: float = 1.0) -> float:
+@checked
+def matmul_peak(dtype: str = "float32", seconds: Positive = 1.0) -> float:
     """Measured FLOP/s of large matrix products on one device: the upper limit for training.
 
     Multiplies square matrices of growing size on the current backend until the time is used up or a product
@@ -194,7 +189,6 @@ def matmul_peak(dtype: str = "float32", seconds: float = 1.0) -> float:
     >>> matmul_peak(seconds=0.05) > 1e6
     True
     """
-    check_number("seconds", seconds, above=0)
     compute_dtype = check_policy("dtype", dtype).compute_dtype
     best, size, ends = 0.0, 256, time.perf_counter() + seconds
     while size <= 8192:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from keras import ops
 
-from keras_attention.utils.checks import check_has
+from keras_attention.utils.arguments import Has, checked
 
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]  # source, target shifted right, target
 
@@ -15,8 +15,12 @@ Batch = tuple[np.ndarray, np.ndarray, np.ndarray]  # source, target shifted righ
 POSITIONS = 2048
 
 
+@checked
 def head_importance(
-    model: Any, encoder_token_ids: Any, decoder_token_ids: Any, target_token_ids: Any
+    model: Annotated[Any, Has("a Transformer", "num_heads", "attention_layers")],
+    encoder_token_ids: Any,
+    decoder_token_ids: Any,
+    target_token_ids: Any,
 ) -> dict[str, list[list[float]]]:
     """Return the loss with each head switched off, minus the loss with all heads.
 
@@ -50,7 +54,6 @@ def head_importance(
     Reference: Michel et al. 2019, [Are Sixteen Heads Really Better than
     One?](https://arxiv.org/abs/1905.10650)
     """
-    check_has("model", model, "a Transformer", "num_heads", "attention_layers", "vocabulary_size")
     target_size = model.target_vocabulary_size
     source = _token_ids("encoder_token_ids", encoder_token_ids, model.vocabulary_size)
     read = _token_ids("decoder_token_ids", decoder_token_ids, target_size)

@@ -18,7 +18,7 @@ from keras_attention.evaluation.bleu import (
     bleu_tokenizer,
     comparable_lines,
 )
-from keras_attention.utils.checks import check_boolean, check_text
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.lazily import check_moses
 
 METRIC_NAME = "tokenised, hyphen-split BLEU (get_ende_bleu.sh)"
@@ -26,6 +26,7 @@ METRIC_NAME = "tokenised, hyphen-split BLEU (get_ende_bleu.sh)"
 _HYPHEN = re.compile(r"(\S)-(\S)")
 
 
+@checked
 def tokenized_bleu(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -70,8 +71,6 @@ def tokenized_bleu(
     tokenised, hyphen-split BLEU (get_ende_bleu.sh) 100.00 (...|tok:moses-de|hyphens:split|...)
     """
     hypotheses, references = comparable_lines(hypotheses, references)
-    check_text("language", language)
-    check_boolean("references_are_tokenized", references_are_tokenized)
     metric = multi_bleu_metric()
     split = split_hyphens if references_are_tokenized else moses_tokenizer(language)
     tokenized = [moses_tokenizer(language)(line) for line in hypotheses]

@@ -8,16 +8,18 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from keras import ops
 
 from keras_attention.ops.compile import compile_for_inference
 from keras_attention.ops.operations import token_nll
-from keras_attention.utils.checks import check_callable, check_has, check_iterable
+from keras_attention.utils.arguments import Has, checked
+from keras_attention.utils.checks import check_callable, check_has
 
 
+@checked
 def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
     """exp of the mean negative log-likelihood of a target token, as in Table 3 of the paper.
 
@@ -48,7 +50,7 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
     7.0
     """
     meter = PerplexityMeter(model)
-    return meter(check_iterable("batches", batches))
+    return meter(batches)
 
 
 class PerplexityMeter:
@@ -63,10 +65,13 @@ class PerplexityMeter:
             first measurement, and without `loss`.
     """
 
-    def __init__(self, model: Any, loss: Any = None):
+    @checked
+    def __init__(
+        self,
+        model: Any,
+        loss: Annotated[Any, Has("a LabelSmoothedCrossentropy", "call")] | None = None,
+    ):
         check_has("model", check_callable("model", model), "a model", "pad_token_id")
-        if loss is not None:
-            check_has("loss", loss, "a LabelSmoothedCrossentropy", "call")
         self.model = model
         self.loss = loss
         self.last_loss: float | None = None

@@ -9,22 +9,15 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from keras_attention.data.normalization import FORM
 from keras_attention.evaluation.bleu import check_lines, comparable_lines, corpus_ter
 from keras_attention.evaluation.comparison import corpus_scores, paired_tests
 from keras_attention.evaluation.report_text import report_text
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_callable,
-    check_has,
-    check_integer,
-    check_iterable,
-    check_optional,
-    check_path,
-    check_text,
-)
+from keras_attention.utils.arguments import check_fields, checked
 from keras_attention.utils.files import DamagedFile, read_json, write_atomically, write_json
 from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
@@ -58,9 +51,7 @@ class Sentences:
     ter: bool = False
 
     def __post_init__(self) -> None:
-        check_text("name", self.name)
-        check_optional(check_text, "language", self.language)
-        check_boolean("ter", self.ter)
+        check_fields(self)
         given = self.references if self.sources == () else self.sources
         sources, references = check_lines(given, self.references, "sources")
         object.__setattr__(self, "sources", () if self.sources == () else sources)
@@ -80,11 +71,10 @@ class System:
     checkpoints: Sequence[str | os.PathLike[str]] = ()
 
     def __post_init__(self) -> None:
-        check_callable("load", self.load)
-        for path in check_iterable("checkpoints", self.checkpoints):
-            check_path("checkpoints", path)
+        check_fields(self)
 
 
+@checked
 def evaluation_report(
     systems: Mapping[str, System],
     translate: Callable[[list[str]], Sequence[str]],
@@ -93,7 +83,7 @@ def evaluation_report(
     measure_perplexity: Callable[[], float] | None = None,
     cost: Mapping[str, Any] | None = None,
     decoding: Mapping[str, Any] | None = None,
-    samples: int = 1000,
+    samples: Annotated[int, Ge(1), Le(10**6)] = 1000,
 ) -> dict[str, Any]:
     """Translate with several weights of a model, such as checkpoints and their average; score and compare.
 
@@ -120,18 +110,12 @@ def evaluation_report(
     Raises:
         ValueError: If there is no system.
     """
-    check_callable("translate", translate)
-    if measure_perplexity is not None:
-        check_callable("measure_perplexity", measure_perplexity)
-    check_has("text", text, "`Sentences`", "sources", "references", "language")
-    _check_dicts(cost=cost, decoding=decoding)
-    check_integer("samples", samples, 1, 10**6)
-    if not check_has("systems", systems, "a dict of systems", "items"):
+    if not systems:
         raise ValueError("`systems` is empty: there are no weights to report on. Pass one system.")
     translations, figures = {}, {}
     for title, system in systems.items():
         with activity(f"scoring: {title}"):
-            check_has("systems", system, "a dict of systems", "load").load()
+            system.load()
             started = time.monotonic()
             translations[title] = list(translate(list(text.sources)))
             seconds = time.monotonic() - started
@@ -198,13 +182,7 @@ def text_form(systems: Mapping[str, Sequence[str]], references: Sequence[str]) -
     return {"form": FORM, "changed": changed}
 
 
-def _check_dicts(**values: Any) -> None:
-    """Arguments that are dicts or None, by their names."""
-    for name, value in values.items():
-        if value is not None:
-            check_has(name, value, "a dict", "items")
-
-
+@checked
 def write_report(
     report: Mapping[str, Any],
     folder: str | os.PathLike[str],
@@ -228,9 +206,7 @@ def write_report(
     Raises:
         ValueError: If the folder belongs to another run or is not a run's folder. Nothing is written then.
     """
-    check_has("report", report, "what `evaluation_report` returned", "items")
-    _check_dicts(config=config, figures=figures)
-    run_folder = RunFolder(check_path("folder", folder))
+    run_folder = RunFolder(Path(folder))
     there = run_folder.settings()
     wanted = there if config is None else json.loads(json.dumps(config))
     if wanted != there:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keras_attention.utils.checks import check_has, check_text
+from keras_attention.utils.arguments import checked
 
 
+@checked
 def report_text(report: Mapping[str, Any], title: str = "") -> str:
     """Return the text of a report.
 
@@ -18,8 +19,6 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
     Returns:
         Lines of text, ending with a newline.
     """
-    check_has("report", report, "what `evaluation_report` returned", "items")
-    check_text("title", title)
     headline = f"Evaluation of {title}" if title else "Evaluation"
     lines = [headline, "=" * len(headline), ""]
     decoding = ", ".join(f"{key} {value}" for key, value in report["decoding"].items())

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from keras_attention.evaluation.cost import ModelSizes, training_flops, transformer_flops
-from keras_attention.utils.checks import check_has, check_integer, check_number, check_optional
+from keras_attention.utils.arguments import Count, Has, Positive, checked
 
 
+@checked
 def training_cost(
     model: Any,
-    batches: Any,
-    updates: int,
+    batches: Annotated[Any, Has("TokenBatches", "shape_statistics", "pairs")],
+    updates: Count,
     *,
-    seconds: float | None = None,
-    peak: float | None = None,
+    seconds: Positive | None = None,
+    peak: Positive | None = None,
 ) -> dict[str, Any]:
     """Return the cost of a run, for `evaluation_report`.
 
@@ -37,10 +38,6 @@ def training_cost(
     Raises:
         ValueError: If a number is too small.
     """
-    check_integer("updates", updates, 1)
-    check_has("batches", batches, "TokenBatches", "shape_statistics", "pairs")
-    check_optional(check_number, "seconds", seconds, above=0)
-    check_optional(check_number, "peak", peak, above=0)
     sizes = ModelSizes.of(model)
     shapes = [(shape["shape"], shape["batches"]) for shape in batches.shape_statistics()]
     per_epoch = sum(number * training_flops(sizes, [shape]) for shape, number in shapes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from keras_attention.interop.export_folder import (
 from keras_attention.interop.foreign import flat_parts
 from keras_attention.spec import AttentionSpec, BlockSpec, NormSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
-from keras_attention.utils.checks import check_choice, check_integer
+from keras_attention.utils.arguments import Count, checked
 from keras_attention.utils.files import atomic_folder
 from keras_attention.utils.lazily import needed
 from keras_attention.utils.sides import end_of, piece_of, target_size_of, unknown_of
@@ -34,7 +34,7 @@ ACTIVATIONS = {
     "tanh": "Tanh",
     "sigmoid": "Sigmoid",
 }
-QUANTIZATIONS = (
+Quantization = Literal[
     "int8",
     "int8_float32",
     "int8_float16",
@@ -43,17 +43,18 @@ QUANTIZATIONS = (
     "float16",
     "bfloat16",
     "float32",
-)
+]
 MODEL_FILE = "model.bin"
 
 
+@checked
 def export_ctranslate2(
     model: Any,
     tokenizer: Any,
     folder: str | os.PathLike[str],
     *,
-    quantization: str | None = None,
-    max_length: int = 2048,
+    quantization: Quantization | None = None,
+    max_length: Count = 2048,
     overwrite: bool = False,
     target_tokenizer: Any = None,
 ) -> Path:
@@ -120,9 +121,6 @@ def export_ctranslate2(
     >>> text = tokenizer.decode([ids[t] for t in result[0].hypotheses[0]])  # doctest: +SKIP
     """
     target = tokenizer if target_tokenizer is None else target_tokenizer
-    check_integer("max_length", max_length, 1)
-    if quantization is not None:
-        check_choice("quantization", quantization, QUANTIZATIONS)
     needed = ("id_to_token", "save")
     spec, path = begin_export(model, tokenizer, folder, overwrite, *needed, target=target)
     check_exportable(spec)

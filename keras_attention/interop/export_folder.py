@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_boolean, check_has, check_path
+from keras_attention.utils.checks import check_has
 from keras_attention.utils.files import (
     check_destination,
     read_signed_json,
@@ -23,6 +25,7 @@ MANIFEST = "keras_attention.json"
 TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER = "tokenizer", "target_tokenizer"
 # Tables of positions take memory.
 MOST_POSITIONS = 100_000
+Positions = Annotated[int, Ge(2), Le(MOST_POSITIONS)]
 
 
 def begin_export(
@@ -41,8 +44,7 @@ def begin_export(
         check_has("model", model, "a built Transformer, or its spec", "spec")
     for name, given in (("tokenizer", tokenizer), ("target_tokenizer", target or tokenizer)):
         check_has(name, given, "a Tokenizer", "vocabulary_size", *needed)
-    check_boolean("overwrite", overwrite)
-    path = check_path("folder", folder)
+    path = Path(folder)
     check_destination(path, folder=True, ours=is_export, overwrite=overwrite)
     spec = model if isinstance(model, TransformerSpec) else model.spec()
     check_tokenizers(spec, tokenizer, target)

@@ -15,7 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.export_folder import MOST_POSITIONS, begin_export, write_manifest
+from keras_attention.interop.export_folder import (
+    Positions,
+    begin_export,
+    write_manifest,
+)
 from keras_attention.interop.foreign import flat_parts, permute_hidden
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
@@ -36,7 +40,7 @@ from keras_attention.spec.parts import (
     sinusoid,
 )
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.arguments import Count, checked
 from keras_attention.utils.files import atomic_folder
 from keras_attention.utils.lazily import needed
 from keras_attention.utils.sides import unknown_of
@@ -48,13 +52,14 @@ END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
 Named = Iterator[tuple[str, np.ndarray]]
 
 
+@checked
 def export_hugging_face(
     model: Any,
     tokenizer: Any,
     folder: str | os.PathLike[str],
     *,
-    beam_size: int = 4,
-    max_length: int = 512,
+    beam_size: Count = 4,
+    max_length: Positions = 512,
     overwrite: bool = False,
 ) -> Path:
     """Write a `Transformer` as a folder of Hugging Face, with the tokenizer and the search settings.
@@ -105,8 +110,6 @@ def export_hugging_face(
     ...     path = export_hugging_face(model, tokenizer, f"{folder}/model")
     ...     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(path)
     """
-    check_integer("beam_size", beam_size, 1)
-    check_integer("max_length", max_length, 2, MOST_POSITIONS)
     spec, path = begin_export(model, tokenizer, folder, overwrite, "sentence_piece_models")
     _check_exportable(spec)
     if not is_marian_tokenizer(tokenizer):

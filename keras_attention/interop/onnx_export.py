@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.interop.export_folder import (
-    MOST_POSITIONS,
     TOKENIZER_FOLDER,
+    Positions,
     begin_export,
     save_tokenizer,
     write_manifest,
@@ -22,20 +22,21 @@ from keras_attention.interop.onnx_graph import decoder_model, encoder_model, lib
 from keras_attention.interop.onnx_model import DECODER_FILE, ENCODER_FILE, SETTINGS, ids_of
 from keras_attention.spec.parts import as_array
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.arguments import Count, checked
 from keras_attention.utils.files import atomic_folder
 
 # A file of protobuf holds less than 2 GiB; the weights of a larger model get a file of their own.
 LARGEST_FILE = 2**31 - 2**24
 
 
+@checked
 def export_onnx(
     model: Any,
     tokenizer: Any,
     folder: str | os.PathLike[str],
     *,
-    beam_size: int = 4,
-    max_length: int = 1024,
+    beam_size: Count = 4,
+    max_length: Positions = 1024,
     overwrite: bool = False,
 ) -> Path:
     """Write a `Transformer` as ONNX files, the encoder and a decoder that keeps keys and values.
@@ -83,8 +84,6 @@ def export_onnx(
     >>> Translator.from_preset(path)("The dog sleeps.")  # doctest: +SKIP
     'Der Hund schläft.'
     """
-    check_integer("beam_size", beam_size, 1)
-    check_integer("max_length", max_length, 2, MOST_POSITIONS)
     spec, path = begin_export(model, tokenizer, folder, overwrite, "id_to_token", "save")
     library()
     with atomic_folder(path, replace=overwrite) as partial:

@@ -19,15 +19,16 @@ from keras_attention.spec.parts import (
     as_array,
 )
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.arguments import Count, checked
 
 EPSILON = 1e-5  # PyTorch's default
 
 
+@checked
 def read_torch(
     state_dict: Mapping[str, Any],
     embedding: EmbeddingSpec,
-    num_heads: int,
+    num_heads: Count,
     *,
     normalize_first: bool = False,
     positions: PositionsSpec | None = None,
@@ -58,7 +59,6 @@ def read_torch(
     >>> table = EmbeddingSpec(np.random.normal(size=(11, 16)).astype("float32"))
     >>> spec = read_torch(theirs.state_dict(), table, num_heads=4)  # doctest: +SKIP
     """
-    check_integer("num_heads", num_heads, 1)
     weights = Arrays({k: as_array(v) for k, v in state_dict.items()}, "The state_dict")
     activation = options.pop("activation", "relu")
     epsilon = options.pop("layer_norm_epsilon", EPSILON)

@@ -1,6 +1,6 @@
 """Positions, added to the embeddings (section 3.5 of the paper)."""
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -92,7 +92,7 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
         assert self._width is not None  # It is built.
         return sinusoid(np.arange(length), self._width, self.layout, self._float())
 
-    def _float(self) -> str:
+    def _float(self) -> Literal["float32", "float64"]:
         """Return the dtype in which encodings are computed."""
         return "float64" if self.compute_dtype == "float64" else "float32"
 

@@ -11,7 +11,8 @@ from keras.backend import standardize_dtype
 
 from keras_attention.models.trainable import TrainableModel
 from keras_attention.ops.reference import at_least_float32
-from keras_attention.utils.checks import check_integer, check_number, depths_of
+from keras_attention.utils.arguments import Positive, checked
+from keras_attention.utils.checks import check_integer, depths_of
 
 # A weight of the head may be 0 after rounding. In float16 its gradient must stay below 65,504.
 LEAST_WEIGHT, LEAST_HALF_WEIGHT = 1e-9, 1e-4
@@ -46,13 +47,14 @@ class GuidedModel(TrainableModel):
     num_layers: Any
     num_heads: int
 
+    @checked
     def compile(
         self,
         optimizer: Any = "rmsprop",
         loss: Any = None,
         accumulation_steps: int = 1,
         alignment_head: Sequence[int] | None = None,
-        alignment_weight: float = 0.05,
+        alignment_weight: Positive = 0.05,
         **kwargs: Any,
     ) -> None:
         """Keras' `compile`, with gradient accumulation and guided alignment.
@@ -76,7 +78,6 @@ class GuidedModel(TrainableModel):
                     "Guided alignment needs a loss with the method `token_count`: use keras_attention."
                     f"LabelSmoothedCrossentropy, or leave out `alignment_head`. Received: loss={loss!r}"
                 )
-        check_number("alignment_weight", alignment_weight, above=0)
         super().compile(optimizer, loss, accumulation_steps, **kwargs)
         self.alignment_head, self.alignment_weight = alignment_head, float(alignment_weight)
 

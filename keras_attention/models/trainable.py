@@ -21,7 +21,8 @@ from keras_attention.training.processes import (
     in_training_step,
     process_count,
 )
-from keras_attention.utils.checks import check_integer, static_shape
+from keras_attention.utils.arguments import Count, checked
+from keras_attention.utils.checks import static_shape
 from keras_attention.utils.forks import unless_forked
 
 KERAS_BATCH_SIZE = 32  # of `fit`, if nothing is said
@@ -50,11 +51,12 @@ class TrainableModel(keras.Model):
 
     accumulation_steps = 1
 
+    @checked
     def compile(
         self,
         optimizer: Any = "rmsprop",
         loss: Any = None,
-        accumulation_steps: int = 1,
+        accumulation_steps: Count = 1,
         **kwargs: Any,
     ) -> None:
         """Keras' `compile`, with gradient accumulation.
@@ -75,7 +77,6 @@ class TrainableModel(keras.Model):
                 does not have the two methods, or the optimizer accumulates by itself; loss scaling
                 (float16) under a strategy with several replicas; or weights in float16.
         """
-        check_integer("accumulation_steps", accumulation_steps, least=1)
         _refuse_pure_float16(self.dtype_policy)
         if accumulation_steps > 1:
             _check_loss(loss)

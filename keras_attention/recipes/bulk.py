@@ -7,7 +7,7 @@ import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from keras_attention.data.presets import Preset, read_preset
 from keras_attention.decoding.pretrained import known_of
@@ -16,21 +16,24 @@ from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.aligning import ALIGNED, reading_attention
+from keras_attention.recipes.aligning import reading_attention
 from keras_attention.recipes.bulk_work import BulkWork, Chunk, TextFile
 from keras_attention.recipes.scoring import log_probabilities
+from keras_attention.utils.arguments import Count, FromZero, checked
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_choice,
-    check_integer,
-    check_iterable,
-    check_path,
-)
-from keras_attention.utils.places import Place, check_place
+from keras_attention.utils.places import Place, Placed
 from keras_attention.utils.progress import say
 
 CHUNK_LINES = 2000
+
+
+def _check_ray(name: str, ray: Any) -> bool | str:
+    if not isinstance(ray, bool | str):
+        raise ValueError(f"`{name}` must be True, False or an address. Received: {ray!r}")
+    return ray
+
+
+Ray = Annotated[bool | str, _check_ray]
 # Arguments of `Translator` that decide its results.
 OPTIONS = (
     "beam_size",
@@ -105,21 +108,22 @@ def _telling(work: Callable[..., str], translator: Translator) -> Callable[[list
     return telling
 
 
+@checked
 def translate_corpus(
     model: str | os.PathLike[str],
     inputs: Sequence[str | os.PathLike[str]],
-    output_dir: str | os.PathLike[str],
+    output_dir: Placed,
     *,
-    n_best: int = 1,
+    n_best: Count = 1,
     as_json: bool = False,
     unique: bool | None = None,
-    aligned: str | None = None,
-    alignment_head: Sequence[int] | None = None,
+    aligned: Literal["alignment", "markup"] | None = None,
+    alignment_head: Sequence[FromZero] | None = None,
     prefixes: Sequence[str | os.PathLike[str]] | None = None,
     phrases: Sequence[str | os.PathLike[str]] | None = None,
-    chunk_lines: int = CHUNK_LINES,
-    ray: bool | str = False,
-    workers: int | None = None,
+    chunk_lines: Count = CHUNK_LINES,
+    ray: Ray = False,
+    workers: Count | None = None,
     show_progress: bool = True,
     **options: Any,
 ) -> list[Place]:
@@ -178,29 +182,20 @@ def translate_corpus(
     translate_corpus("runs/de-en", ["news.2019.de.gz", "news.2020.de.gz"], "back-translated", ray=True)
     ```
     """
-    check_path("model", model)
-    check_place("output_dir", output_dir)
     given = {
-        name: [*check_iterable(name, files)]
+        name: files
         for name, files in zip(BESIDE, (prefixes, phrases), strict=True)
         if files is not None
     }
-    texts = _text_files([*check_iterable("inputs", inputs)], given)
-    check_integer("n_best", n_best, 1)
-    check_boolean("as_json", as_json)
-    if unique is not None:
-        check_boolean("unique", unique)
-    if aligned is not None:
-        check_choice("aligned", aligned, ALIGNED)
-    head = alignment_head and [*check_iterable("alignment_head", alignment_head)]
-    if head is not None and aligned is None:
-        raise ValueError(f"`alignment_head` needs `aligned`. Received: alignment_head={head}")
-    _check_spread(chunk_lines, ray, workers, show_progress)
+    texts = _text_files(inputs, given)
+    if alignment_head is not None and aligned is None:
+        raise ValueError(f"`alignment_head` needs `aligned`. Received: {alignment_head=}")
+    _check_workers(ray, workers)
     if unknown := sorted({*options} - {*OPTIONS}):
         raise ValueError(f"Options are {', '.join(OPTIONS)}. Received: {', '.join(unknown)}")
     preset = _sent(model)
     how: dict[str, Any] = {"n_best": n_best, "as_json": as_json, "unique": unique}
-    how |= {"beside": [*given], "aligned": aligned, "head": head}
+    how |= {"beside": [*given], "aligned": aligned, "head": alignment_head}
     settings = {**_made_by("translate", preset), **how, **preset.options, **options}
     settings = json.loads(json.dumps(settings, default=dataclasses.asdict))
     job = functools.partial(translating, preset, options, how)
@@ -208,15 +203,16 @@ def translate_corpus(
     return work.run(job, ray, workers, show_progress)
 
 
+@checked
 def score_corpus(
     model: str | os.PathLike[str],
-    sources: Sequence[str | os.PathLike[str]],
-    translations: Sequence[str | os.PathLike[str]],
-    output_dir: str | os.PathLike[str],
+    sources: Sequence[Placed],
+    translations: Sequence[Placed],
+    output_dir: Placed,
     *,
-    chunk_lines: int = CHUNK_LINES,
-    ray: bool | str = False,
-    workers: int | None = None,
+    chunk_lines: Count = CHUNK_LINES,
+    ray: Ray = False,
+    workers: Count | None = None,
     show_progress: bool = True,
 ) -> list[Place]:
     """Score how probable a trained model finds given translations, in chunks as `translate_corpus` does.
@@ -243,19 +239,13 @@ def score_corpus(
     score_corpus("runs/de-en", ["crawl.de.gz"], ["crawl.en.gz"], "scores", ray=True)
     ```
     """
-    check_path("model", model)
-    check_place("output_dir", output_dir)
-    sides = [
-        [check_place(name, file) for file in check_iterable(name, files)]
-        for name, files in (("sources", sources), ("translations", translations))
-    ]
-    if len(sides[0]) != len(sides[1]):
+    if len(sources) != len(translations):
         raise ValueError(
             "Every file of `sources` needs one of `translations`. "
-            f"Received: {len(sides[0])} and {len(sides[1])} files"
+            f"Received: {len(sources)} and {len(translations)} files"
         )
-    pairs = [TextFile(*pair) for pair in zip(*sides, strict=True)]
-    _check_spread(chunk_lines, ray, workers, show_progress)
+    pairs = [TextFile(*pair) for pair in zip(sources, translations, strict=True)]
+    _check_workers(ray, workers)
     preset = _sent(model)
     work = BulkWork(output_dir, pairs, _made_by("score", preset), chunk_lines)
     return work.run(functools.partial(scoring, preset), ray, workers, show_progress, "scoring")
@@ -264,8 +254,6 @@ def score_corpus(
 def _text_files(inputs: Sequence[Any], beside: Mapping[str, Sequence[Any]]) -> list[TextFile]:
     """Return the inputs, the lines of whose files beside stand before their own."""
     for name, files in beside.items():
-        for file in files:
-            check_path(name, file)
         if len(files) != len(inputs):
             raise ValueError(
                 f"`{name}` must have a file for each of `inputs`. Received: {len(files)} for {len(inputs)}"
@@ -273,15 +261,9 @@ def _text_files(inputs: Sequence[Any], beside: Mapping[str, Sequence[Any]]) -> l
     return [TextFile(*files) for files in zip(*beside.values(), inputs, strict=True)]
 
 
-def _check_spread(chunk_lines: Any, ray: Any, workers: Any, show_progress: Any) -> None:
-    check_integer("chunk_lines", chunk_lines, 1)
-    check_boolean("show_progress", show_progress)
-    if not isinstance(ray, bool | str):
-        raise ValueError(f"`ray` must be True, False or an address. Received: {ray!r}")
-    if workers is not None:
-        check_integer("workers", workers, 1)
-        if not ray:
-            raise ValueError(f"`workers` needs `ray`. Received: workers={workers}")
+def _check_workers(ray: bool | str, workers: int | None) -> None:
+    if workers is not None and not ray:
+        raise ValueError(f"`workers` needs `ray`. Received: workers={workers}")
 
 
 def _made_by(work: str, preset: Preset) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.normalization import normalize
 from keras_attention.data.symbols import checked_symbols
 from keras_attention.utils.arguments import (
+    BeamSize,
     Count,
     Depths,
     FromZero,
+    LengthPenalty,
     Positive,
     Rate,
     check_fields,
@@ -145,8 +147,8 @@ class TranslationConfig:
     ema: Annotated[float, Gt(0), Lt(1)] | None = None
     bleu_every: Some = 5
     attention_log: bool = True
-    beam_size: Some = 4
-    length_penalty: Annotated[float, Ge(0), Le(10)] = 0.6
+    beam_size: BeamSize = 4
+    length_penalty: LengthPenalty = 0.6
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     seed: Annotated[int, Ge(0), Le(LARGEST)] = 1
 
@@ -252,7 +254,7 @@ class TranslationConfig:
 
 
 # The number in Keras' logs for each `best_by`, and whether its least or its largest value is the best.
-MEASURES = {
+MEASURES: dict[str, tuple[str, Literal["min", "max"]]] = {
     "perplexity": ("val_perplexity", "min"),
     "bleu": ("val_bleu", "max"),
     "chrf": ("val_chrf", "max"),

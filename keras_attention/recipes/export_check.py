@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from keras_attention.data.normalization import normalize
 from keras_attention.data.tokenizer import Tokenizer
@@ -20,7 +20,8 @@ from keras_attention.interop.export_folder import (
     verify_export,
 )
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_has, check_path, check_texts
+from keras_attention.utils.arguments import Has, checked
+from keras_attention.utils.checks import check_has
 from keras_attention.utils.files import read_signed_json
 from keras_attention.utils.sides import encode_side, piece_of, target_size_of
 
@@ -77,8 +78,11 @@ class ExportCheck:
         return "\n".join(lines)
 
 
+@checked
 def check_export(
-    translator: Translator, folder: str | os.PathLike[str], texts: Iterable[str] | None = None
+    translator: Annotated[Translator, Has("a Translator", "model", "tokenizer", "beam_size")],
+    folder: str | os.PathLike[str],
+    texts: Iterable[str] | None = None,
 ) -> ExportCheck:
     """Translate some sentences with a model and with its export, and compare the translations.
 
@@ -110,15 +114,14 @@ def check_export(
     ...     check_export(translator, path, ["The dog sleeps."]).passed
     True
     """
-    check_has("translator", translator, "a Translator", "model", "tokenizer", "beam_size")
     if not isinstance(translator.model, TransformerSpec):
         expected = "a Transformer, or a TransformerSpec"
         check_has("translator.model", translator.model, expected, "spec")
-    folder = check_path("folder", folder)
+    folder = Path(folder)
     if texts is None:
         examples = translator.card.get("examples") or []
         texts = [row["source"] for row in examples if "source" in row]
-    full = [text for text in check_texts("texts", texts) if normalize(text)]
+    full = [text for text in texts if normalize(text)]
     if not full:
         raise ValueError(
             "There is no sentence to translate: `texts`, or else the model's card, must have one."

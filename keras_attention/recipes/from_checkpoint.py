@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from keras_attention.data.model_card import card_of_run
@@ -11,13 +12,14 @@ from keras_attention.decoding.translator import Translator
 from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.training.checkpoints import average_checkpoints
-from keras_attention.utils.checks import check_path, check_text
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 # What the card of a run says of its checkpoints, too.
 KNOWN = ("languages", "corpus", "alignment")
 
 
+@checked
 def checkpoint_translator(
     folder: str | os.PathLike[str], checkpoint: str = "last", **options: Any
 ) -> Translator:
@@ -40,8 +42,7 @@ def checkpoint_translator(
     translator = checkpoint_translator("runs/mine", "average")
     ```
     """
-    run = RunFolder(check_path("folder", folder))
-    check_text("checkpoint", checkpoint)
+    run = RunFolder(Path(folder))
     settings = run.settings((*SEARCH_SETTINGS, "preset", "averaged_checkpoints"))
     run.check_checkpoint(checkpoint)
     chosen = ChosenCheckpoints(run, settings)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from keras_attention.utils.checks import check_choice, check_integer
+from keras_attention.utils.arguments import Count, checked
 
 # Keras' names of the activations that a spec can have.
 ACTIVATIONS = (
@@ -284,8 +284,12 @@ def check_finite(weights: Mapping[str, Weight]) -> None:
             )
 
 
+@checked
 def sinusoid(
-    positions: np.ndarray, hidden_dim: int, layout: str = "interleaved", dtype: str = "float32"
+    positions: np.ndarray,
+    hidden_dim: Count,
+    layout: Literal["interleaved", "halves"] = "interleaved",
+    dtype: Literal["float16", "float32", "float64"] = "float32",
 ) -> np.ndarray:
     """Return the sinusoidal encoding of `positions` (T,) as an array (T, D).
 
@@ -307,9 +311,6 @@ def sinusoid(
     numbers = np.asarray(positions)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
         raise ValueError(f"`positions` must be an array (T,) of integers. Received: {positions!r}")
-    check_integer("hidden_dim", hidden_dim, 1)
-    check_choice("layout", layout, ("interleaved", "halves"))
-    check_choice("dtype", dtype, ("float16", "float32", "float64"))
     positions = numbers.astype("float64")[:, None]
     if layout == "interleaved":
         columns = np.arange(hidden_dim)

@@ -145,7 +145,8 @@ class TransformerSpec:
             ValueError: If more positions are asked for than were learned.
         """
         if stack.positions.table is None:
-            return sinusoid(np.arange(length), self.hidden_dim, stack.positions.layout)
+            layout: Any = stack.positions.layout
+            return sinusoid(np.arange(length), self.hidden_dim, layout)
         table = as_array(stack.positions.table)
         if length > len(table):
             raise ValueError(

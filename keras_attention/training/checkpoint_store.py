@@ -8,13 +8,13 @@ import shutil
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 import numpy as np
 
+from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import check_boolean, check_has, check_path
 from keras_attention.utils.files import (
     DamagedFile,
     atomic_folder,
@@ -36,6 +36,8 @@ FORGETFUL = (
 
 # Models whose weights are an average, with its sources. Training one further is rarely intended.
 averages: weakref.WeakKeyDictionary[keras.Model, str] = weakref.WeakKeyDictionary()
+
+BuiltModel = Annotated[keras.Model, Has("a built Keras model", "weights", "load_weights")]
 
 
 class DamagedCheckpoint(DamagedFile):
@@ -96,8 +98,9 @@ def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str
     return manifest
 
 
+@checked
 def load_checkpoint(
-    model: keras.Model, path: str | os.PathLike[str], allow_average: bool = False
+    model: BuiltModel, path: str | os.PathLike[str], allow_average: bool = False
 ) -> dict[str, Any]:
     """Load the state of a checkpoint into a model: weights, optimizer, random generators.
 
@@ -114,9 +117,7 @@ def load_checkpoint(
         DamagedCheckpoint: If a file is missing or was changed after it was written.
         ValueError: If the checkpoint belongs to another model, or is an average.
     """
-    check_has("model", model, "a built Keras model", "weights", "load_weights")
-    check_boolean("allow_average", allow_average)
-    manifest = read_manifest(check_path("path", path))
+    manifest = read_manifest(Path(path))
     if manifest.get("averaged_from") and not allow_average:
         raise ValueError(
             f"'{path}' is the average of {', '.join(manifest['averaged_from'])}. Continue training from "

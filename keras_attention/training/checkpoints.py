@@ -11,38 +11,30 @@ import numpy as np
 from keras_attention.training.checkpoint_store import (
     MANIFEST,
     WEIGHTS,
+    BuiltModel,
     averages,
     build_optimizer,
     check_same_model,
     read_manifest,
     write_checkpoint,
 )
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_callable,
-    check_has,
-    check_integer,
-    check_iterable,
-    check_number,
-    check_optional,
-    check_path,
-)
+from keras_attention.utils.arguments import Count, NotNegative, checked
 from keras_attention.utils.files import check_destination
 from keras_attention.utils.ownership import is_own_folder
 
 
+@checked
 def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
     """Return the checkpoints that `Checkpoints` wrote in a folder, oldest first."""
-    return sorted(
-        path for path in check_path("folder", folder).glob("update-*") if (path / MANIFEST).exists()
-    )
+    return sorted(path for path in Path(folder).glob("update-*") if (path / MANIFEST).exists())
 
 
+@checked
 def select_checkpoints(
     folder: str | os.PathLike[str],
-    last: int = 5,
-    minutes: float | None = None,
-    updates: int | None = None,
+    last: Count = 5,
+    minutes: NotNegative | None = None,
+    updates: Count | None = None,
 ) -> list[Path]:
     """Choose the checkpoints of a run to average; one from before the first update only if it is alone.
 
@@ -64,7 +56,6 @@ def select_checkpoints(
         ValueError: If an argument is out of range, `minutes` and `updates` are both given, or there is no
             checkpoint.
     """
-    check_integer("last", last, 1)
     check_intervals(minutes, updates)
     found = [(path, read_manifest(path, verify=False)) for path in list_checkpoints(folder)]
     if not found:
@@ -93,9 +84,7 @@ def select_checkpoints(
 
 
 def check_intervals(minutes: float | None, updates: int | None, prefix: str = "") -> None:
-    """Check `minutes` and `updates` of `select_checkpoints`; `prefix` is put before their names."""
-    check_optional(check_number, f"{prefix}minutes", minutes, least=0)
-    check_optional(check_integer, f"{prefix}updates", updates, 1)
+    """Refuse `minutes` and `updates` together; `prefix` is put before their names."""
     if updates is not None and minutes is not None:
         raise ValueError(
             f"`{prefix}updates` and `{prefix}minutes` must not both be given. "
@@ -103,7 +92,8 @@ def check_intervals(minutes: float | None, updates: int | None, prefix: str = ""
         )
 
 
-def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
+@checked
+def average_checkpoints(model: BuiltModel, paths: Sequence[str | os.PathLike[str]]) -> None:
     """Set the weights of a model to the plain mean of checkpoints (section 6.1 of the paper).
 
     The mean is computed in float64, weight by weight. The step counter and the other state of the
@@ -132,8 +122,6 @@ def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[st
     >>> model.get_weights()[0].tolist()
     [[3.0]]
     """
-    check_has("model", model, "a built Keras model", "weights", "load_weights")
-    paths = [check_path("paths", path) for path in check_iterable("paths", paths)]
     if not paths:
         raise ValueError(
             "`paths` is empty: there are no checkpoints to average. Pass at least one file."
@@ -153,8 +141,9 @@ def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[st
     averages[model] = ", ".join(Path(path).name for path in paths)
 
 
+@checked
 def save_average(
-    model: keras.Model,
+    model: BuiltModel,
     path: str | os.PathLike[str],
     paths: Sequence[str | os.PathLike[str]],
     overwrite: bool = False,
@@ -175,11 +164,8 @@ def save_average(
     Raises:
         OccupiedPath: If there is something at `path` that may not be replaced.
     """
-    check_has("model", model, "a built Keras model", "weights", "load_weights")
-    check_boolean("overwrite", overwrite)
-    paths = [check_path("paths", source) for source in check_iterable("paths", paths)]
     check_destination(path, folder=True, ours=_is_average, overwrite=overwrite)
-    check_callable("average", average)(model, paths)
+    average(model, paths)
     record = {"averaged_from": [Path(source).name for source in paths]}
     write_checkpoint(path, model, record, replace=True)
 

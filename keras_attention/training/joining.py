@@ -13,8 +13,9 @@ import keras
 
 from keras_attention.training import processes
 from keras_attention.utils.agreed import is_agreed
+from keras_attention.utils.arguments import Count, FromZero, checked
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import check_integer, check_optional, check_texts
+from keras_attention.utils.checks import check_texts
 
 ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 # The environment variable with the number of processes, for each cluster; JAX reads the others.
@@ -69,10 +70,11 @@ def check_launch(strategy: str | None) -> None:
         )
 
 
+@checked
 def initialize_processes(
     addresses: str | Sequence[str] | None = None,
-    num_processes: int | None = None,
-    process_index: int | None = None,
+    num_processes: Count | None = None,
+    process_index: FromZero | None = None,
 ) -> None:
     """Join the processes of a training over several machines, on JAX.
 
@@ -93,8 +95,6 @@ def initialize_processes(
     if addresses is not None:
         listed = [addresses] if isinstance(addresses, str) else addresses
         addresses = ",".join(check_texts("addresses", listed))
-    check_optional(check_integer, "num_processes", num_processes, 1)
-    check_optional(check_integer, "process_index", process_index, 0)
     if running_backend() != "jax":
         raise ValueError(
             "Processes join by their addresses only on JAX: set KERAS_BACKEND=jax. On PyTorch, `torchrun` "

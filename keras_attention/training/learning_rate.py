@@ -1,13 +1,13 @@
 """The learning-rate schedule of the paper (section 5.3), and others for a time budget and for branches."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_attention.utils.checks import check_depths, check_integer, check_number, depths_of
+from keras_attention.utils.arguments import Count, Depths, FromZero, Positive, checked
+from keras_attention.utils.checks import depths_of
 
 
 def _number_of(step: Any) -> Any:
@@ -52,17 +52,16 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     (1.7469, 6.9877)
     """
 
+    @checked
     def __init__(
         self,
-        hidden_dim: int,
-        warmup_steps: int = 4000,
-        factor: float = 1.0,
+        hidden_dim: Count,
+        warmup_steps: Positive = 4000,
+        factor: Positive = 1.0,
         name: str = "learning_rate_schedule",
     ):
         super().__init__()
-        self.hidden_dim = check_integer("hidden_dim", hidden_dim, least=1)
-        check_number("warmup_steps", warmup_steps, above=0)
-        check_number("factor", factor, above=0)
+        self.hidden_dim = hidden_dim
         self.warmup_steps = warmup_steps
         self.factor = factor
         self.name = name
@@ -87,10 +86,9 @@ class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
         used: A variable from 0 to 1, which `Budget` sets and the optimizer tracks.
     """
 
-    def __init__(self, peak: float, warmup_steps: int, name: str):
+    @checked
+    def __init__(self, peak: Positive, warmup_steps: Positive, name: str):
         super().__init__()
-        check_number("peak", peak, above=0)
-        check_number("warmup_steps", warmup_steps, above=0)
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.name = name
@@ -151,7 +149,7 @@ class CooldownToBudget(BudgetSchedule):
     0.001
     """
 
-    def __init__(self, peak: float, warmup_steps: int, name: str = "cooldown_to_budget"):
+    def __init__(self, peak: Positive, warmup_steps: Positive, name: str = "cooldown_to_budget"):
         super().__init__(peak, warmup_steps, name)
 
     def factor(self, used: Any) -> Any:
@@ -196,7 +194,7 @@ class CosineToBudget(BudgetSchedule):
     0.002
     """
 
-    def __init__(self, peak: float, warmup_steps: int, name: str = "cosine_to_budget"):
+    def __init__(self, peak: Positive, warmup_steps: Positive, name: str = "cosine_to_budget"):
         super().__init__(peak, warmup_steps, name)
 
     def factor(self, used: Any) -> Any:
@@ -235,20 +233,19 @@ class SimplexLearningRate(keras.optimizers.schedules.LearningRateSchedule):
     [0.0135, 5.4127, 1.7116, 0.0]
     """
 
+    @checked
     def __init__(
         self,
-        hidden_dim: int,
-        num_layers: int | Sequence[int],
-        warmup_steps: int = 400,
-        last_step: int | None = None,
+        hidden_dim: Count,
+        num_layers: Depths,
+        warmup_steps: Count = 400,
+        last_step: FromZero | None = None,
         name: str = "simplex_learning_rate",
     ):
         super().__init__()
-        self.hidden_dim = check_integer("hidden_dim", hidden_dim, least=1)
-        self.num_layers = check_depths("num_layers", num_layers)
-        self.warmup_steps = check_integer("warmup_steps", warmup_steps, least=1)
-        if last_step is not None:
-            check_integer("last_step", last_step, least=0)
+        self.hidden_dim = hidden_dim
+        self.num_layers = num_layers
+        self.warmup_steps = warmup_steps
         self.last_step = last_step
         self.name = name
 

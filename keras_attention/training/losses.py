@@ -11,10 +11,9 @@ from keras_attention.ops.ids import are_ids, comparable_ids
 from keras_attention.ops.nan import one_or_nan
 from keras_attention.ops.operations import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
+from keras_attention.utils.arguments import Rate, checked
 from keras_attention.utils.checks import (
-    check_boolean,
     check_integer,
-    check_number,
     check_numbers,
     static_shape,
 )
@@ -58,9 +57,10 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     1.5069
     """
 
+    @checked
     def __init__(
         self,
-        label_smoothing: float = 0.1,
+        label_smoothing: Rate = 0.1,
         pad_token_id: int = 0,
         subtract_minimum: bool = False,
         name: str = "label_smoothed_crossentropy",
@@ -69,9 +69,9 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         # Keras saves a reduction; this loss defines its own.
         kwargs.pop("reduction", None)
         super().__init__(name=name, reduction="sum", **kwargs)
-        self.label_smoothing = check_number("label_smoothing", label_smoothing, least=0, below=1)
-        self.pad_token_id = check_integer("pad_token_id", pad_token_id)
-        self.subtract_minimum = check_boolean("subtract_minimum", subtract_minimum)
+        self.label_smoothing = label_smoothing
+        self.pad_token_id = pad_token_id
+        self.subtract_minimum = subtract_minimum
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         total = self.token_sum(y_true, y_pred, sample_weight)

@@ -7,15 +7,16 @@ from keras import ops
 
 from keras_attention.ops.operations import token_nll
 from keras_attention.training.losses import check_labels, label_weights
-from keras_attention.utils.checks import check_integer, check_text
+from keras_attention.utils.arguments import checked
 
 
 class _TokenMean(keras.metrics.Metric):
     """A mean over all real tokens seen since the last reset."""
 
+    @checked
     def __init__(self, name: str, pad_token_id: int = 0, **kwargs: Any):
-        super().__init__(name=check_text("name", name), **kwargs)
-        self.pad_token_id = check_integer("pad_token_id", pad_token_id)
+        super().__init__(name=name, **kwargs)
+        self.pad_token_id = pad_token_id
         number = {"shape": (), "initializer": "zeros", "dtype": self.dtype}
         self.total = self.add_variable(name="total", **number)
         self.count = self.add_variable(name="count", **number)

@@ -3,9 +3,10 @@
 import functools
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import keras
+from annotated_types import Gt, Lt
 from keras import ops
 from keras.optimizers import schedules
 
@@ -14,7 +15,8 @@ from keras_attention.ops.operations import global_norm
 from keras_attention.training.distribution import sum_over_replicas, update_where
 from keras_attention.training.fused_adam import AdamStep, tensorflow_adam_update, torch_adam_updates
 from keras_attention.training.learning_rate import BudgetSchedule
-from keras_attention.utils.checks import check_number, check_optional
+from keras_attention.utils.arguments import NotNegative, Rate, checked
+from keras_attention.utils.checks import check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -60,31 +62,27 @@ class Adam(keras.optimizers.Adam):
     (2, True)
     """
 
+    @checked
     def __init__(
         self,
         learning_rate: Any = 0.001,
-        beta_1: float = 0.9,
-        beta_2: float = 0.98,
-        epsilon: float = 1e-9,
+        beta_1: Rate = 0.9,
+        beta_2: Rate = 0.98,
+        epsilon: NotNegative = 1e-9,
         simplex_learning_rate: Any = None,
-        moving_average: float | None = None,
+        moving_average: Annotated[float, Gt(0), Lt(1)] | None = None,
         name: str = "adam",
         **kwargs: Any,
     ):
         if isinstance(learning_rate, numbers.Number) or learning_rate is None:
             check_number("learning_rate", learning_rate, least=0)
-        check_number("beta_1", beta_1, least=0, below=1)
-        check_number("beta_2", beta_2, least=0, below=1)
-        check_number("epsilon", epsilon, least=0)
         super().__init__(learning_rate, beta_1, beta_2, epsilon, name=name, **kwargs)
         if isinstance(simplex_learning_rate, dict):
             simplex_learning_rate = schedules.deserialize(simplex_learning_rate)
         if not (simplex_learning_rate is None or callable(simplex_learning_rate)):
             check_number("simplex_learning_rate", simplex_learning_rate, least=0)
         self.simplex_learning_rate = simplex_learning_rate
-        self.moving_average = check_optional(
-            check_number, "moving_average", moving_average, above=0, below=1
-        )
+        self.moving_average = moving_average
         self._averages: list[Any] = []
         self._averaged: Callable[[], tuple[Any, ...]] = tuple
 

@@ -6,6 +6,7 @@ returns the value.
 
 from __future__ import annotations
 
+import builtins
 import collections.abc
 import dataclasses
 import functools
@@ -27,6 +28,7 @@ from keras_attention.utils.checks import (
     check_depths,
     check_has,
     check_integer,
+    check_iterable,
     check_number,
     check_path,
     check_text,
@@ -38,6 +40,9 @@ FromZero = Annotated[int, Ge(0)]
 Rate = Annotated[float, Ge(0), Lt(1)]
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
+LARGEST_BEAM = 1000  # The buffers of a search grow with its square.
+BeamSize = Annotated[int, Ge(1), Le(LARGEST_BEAM)]
+LengthPenalty = Annotated[float, Ge(0), Le(10)]
 Depths = Annotated[int | Sequence[int], check_depths]
 
 BOUNDS = {Ge: "least", Gt: "above", Le: "most", Lt: "below"}
@@ -63,7 +68,8 @@ def check(name: str, value: Any, rule: Any) -> Any:
         return None
     kinds = tuple(kind for kind in kinds if kind is not types.NoneType)
     if str in kinds and len(kinds) == 2 and typing.get_origin(kinds[1]) is os.PathLike:
-        return check_path(name, value)
+        check_path(name, value)
+        return value  # A handle, such as hf://owner/name, would not be the same as a path.
     if len(kinds) != 1:
         return value
     kind: Any = kinds[0]
@@ -86,12 +92,18 @@ def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any
         return SIMPLE[origin](name, value)
     if origin is Literal:
         return check_choice(name, value, parts)
-    if origin is dict:
-        return check_has(name, value, "a dict", "items")
+    if origin in (dict, collections.abc.Mapping):
+        return _checked_items(name, value, parts[-1] if parts else Any)
     if origin is collections.abc.Callable:
         return check_callable(name, value)
     if origin in SERIES and parts == (str,):
-        return check_texts(name, value)
+        texts = check_texts(name, value)
+        return value if isinstance(value, list | tuple) else texts
+    if origin in SERIES:
+        check_iterable(name, value)
+        is_lazy = origin is collections.abc.Iterable and not isinstance(value, list | tuple)
+        rule = Any if is_lazy or not parts else parts[0]
+        return value if rule is Any else [check(name, each, rule) for each in value]
     if origin is tuple and parts == (str, ...):
         return tuple(check_texts(name, value))
     if origin is tuple and Ellipsis not in parts:
@@ -100,7 +112,32 @@ def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any
                 f"`{name}` must be a list or tuple of {len(parts)} values. Received: {name}={value!r}"
             )
         return tuple(map(check, [name] * len(parts), value, parts))
+    is_ours = dataclasses.is_dataclass(kind)
+    if is_ours and not isinstance(value, origin):
+        raise ValueError(f"`{name}` must be a {origin.__name__}. Received: {name}={value!r}")
     return value
+
+
+def _checked_items(name: str, values: Any, rule: Any) -> Any:
+    check_has(name, values, "a dict", "items")
+    if rule is Any:
+        return values
+    return {key: check(name, value, rule) for key, value in values.items()}
+
+
+class Has:
+    """A check for what is known by its attributes, such as a Tokenizer of any kind.
+
+    >>> check("tokenizer", 3, Annotated[Any, Has("a Tokenizer", "encode")])
+    Traceback (most recent call last):
+    ValueError: `tokenizer` must be a Tokenizer, with encode. Received: tokenizer=3
+    """
+
+    def __init__(self, what: str, *attributes: str):
+        self.what, self.attributes = what, attributes
+
+    def __call__(self, name: str, value: Any) -> Any:
+        return check_has(name, value, self.what, *self.attributes)
 
 
 def kinds_of(rule: Any) -> tuple[Any, ...]:
@@ -126,9 +163,9 @@ def bare(rule: Any) -> Any:
 def rules(owner: Any) -> dict[str, Any]:
     """Return the annotations of a function's arguments, or of the fields of a class, by name.
 
-    One that names what is imported for type checkers alone is `Any`: no plain value is meant.
+    What is imported for type checkers alone is `Any`: no plain value is meant.
     """
-    names = vars(sys.modules[owner.__module__])
+    names = _Names(vars(sys.modules[owner.__module__]))
     hints = {name: hint for name, hint in owner.__annotations__.items() if name != "return"}
     return {
         name: _evaluated(hint, names) if isinstance(hint, str) else hint
@@ -136,12 +173,14 @@ def rules(owner: Any) -> dict[str, Any]:
     }
 
 
-def _evaluated(hint: str, names: dict[str, Any]) -> Any:
+class _Names(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Any)
+
+
+def _evaluated(hint: str, names: _Names) -> Any:
     holder = types.SimpleNamespace(__annotations__={"hint": hint})
-    try:
-        return typing.get_type_hints(holder, names, include_extras=True)["hint"]
-    except NameError:
-        return Any
+    return typing.get_type_hints(holder, {}, names, include_extras=True)["hint"]
 
 
 def check_fields(made: Any) -> None:
@@ -155,8 +194,9 @@ def check_fields(made: Any) -> None:
     Traceback (most recent call last):
     ValueError: `longest` must be an int of at least 1. Received: longest=0
     """
-    for name, rule in rules(made.__class__).items():
-        object.__setattr__(made, name, check(name, getattr(made, name), rule))
+    known = rules(made.__class__)
+    for name in (field.name for field in dataclasses.fields(made)):
+        object.__setattr__(made, name, check(name, getattr(made, name), known.get(name, Any)))
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

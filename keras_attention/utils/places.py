@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import glob
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from keras_attention.utils.checks import check_path
 from keras_attention.utils.files import PARTIAL, atomic_file
@@ -47,6 +48,9 @@ def check_place(name: str, value: Any) -> Place:
             f"`{name}` must be a path or a URL that fsspec supports. Received: {name}={value!r} ({error})"
         ) from None
     return place
+
+
+Placed = Annotated[str | os.PathLike[str], check_place]
 
 
 def matching_files(pattern: str) -> list[str]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import keras
 import numpy as np
 
+from keras_attention.utils.arguments import FromZero, Has, checked
 from keras_attention.utils.checks import (
-    check_choice,
     check_has,
-    check_integer,
     check_iterable,
-    check_texts,
 )
 from keras_attention.utils.sides import encode_side, end_of, piece_of
 from keras_attention.visualization.predictions import predictions
@@ -32,18 +30,19 @@ START = "<start>"
 Links = Sequence[Sequence[int]]
 
 
+@checked
 def attention_entries(
-    model: Any,
-    tokenizer: Any,
+    model: Annotated[Any, Has("a model that gives its attention", "attention_scores")],
+    tokenizer: Annotated[Any, Has("a Tokenizer", "encode", "id_to_token")],
     pairs: Sequence[tuple[str, str]],
     *,
-    step: int = 0,
-    target: str = "reference",
+    step: FromZero = 0,
+    target: Literal["reference", "output"] = "reference",
     target_ids: Sequence[Sequence[int]] | None = None,
     alignments: Sequence[Links | None] | None = None,
     token_ranks: Any = None,
     alternatives: Sequence[Sequence[Any]] | None = None,
-    predicted: int | None = None,
+    predicted: FromZero | None = None,
 ) -> list[Entry]:
     """Read the attention of all layers and heads on sentence pairs, in one batch.
 
@@ -77,17 +76,7 @@ def attention_entries(
         FloatingPointError: If the weights are not finite.
         ValueError: If there is no pair, or the arguments do not fit together.
     """
-    check_has("model", model, "a model that gives its attention", "attention_scores")
-    check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
-    pairs = list(check_iterable("pairs", pairs))
-    for pair in pairs:
-        if len(check_texts("pairs", pair)) != 2:
-            raise ValueError(f"`pairs` must hold a text and its translation. Received: {pair!r}")
-    check_integer("step", step, 0)
-    check_choice("target", target, ("reference", "output"))
     ranks = check_ranks(token_ranks, tokenizer)
-    if predicted is not None:
-        check_integer("predicted", predicted, 0)
     named = {"target_ids": target_ids, "alignments": alignments, "alternatives": alternatives}
     _check_beside(pairs, named)
     ids = _ids(tokenizer, pairs, target_ids)

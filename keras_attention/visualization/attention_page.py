@@ -6,14 +6,11 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.checks import (
-    check_boolean,
-    check_has,
     check_iterable,
-    check_path,
-    check_text,
     check_texts,
 )
 from keras_attention.utils.run_folder import RunFolder
@@ -29,9 +26,10 @@ Texts = str | Sequence[str]
 LOGGED_FIELDS = ("measures", "importance", "alignment_rows", "gold")
 
 
+@checked
 def save_attention(
     path: str | os.PathLike[str],
-    translator: Any,
+    translator: Annotated[Any, Has("a Translator", "translate", "model", "tokenizer")],
     source: Texts,
     translation: Texts | None = None,
     *,
@@ -73,14 +71,14 @@ def save_attention(
     >>> save_attention(path, translator, "a small house", "ein kleines Haus").name
     'attention.html'
     """
-    check_place(check_path("path", path), check_boolean("overwrite", overwrite))
-    check_text("name", name)
+    check_place(Path(path), overwrite)
     entries = translated_entries(translator, source, translation, run)
     return save_html(path, {name: entries}, title=f"Attention: {name}", overwrite=overwrite)
 
 
+@checked
 def show_attention(
-    translator: Any,
+    translator: Annotated[Any, Has("a Translator", "translate", "model", "tokenizer")],
     source: Texts,
     translation: Texts | None = None,
     *,
@@ -99,7 +97,6 @@ def show_attention(
     Raises:
         ValueError: If texts and translations do not fit together.
     """
-    check_text("name", name)
     entries = translated_entries(translator, source, translation, run)
     return show({name: entries}, title=f"Attention: {name}")
 
@@ -111,9 +108,6 @@ def translated_entries(
     run: str | os.PathLike[str] | None = None,
 ) -> list[Entry]:
     """Entries of texts and their translations, with measures; see `save_attention`."""
-    check_has("translator", translator, "a Translator", "translate", "model", "tokenizer")
-    if run is not None:
-        check_path("run", run)
     sources = [source] if isinstance(source, str) else list(check_iterable("source", source))
     given = [translation] if isinstance(translation, str) else translation
     if given is not None:

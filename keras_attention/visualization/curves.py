@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from keras_attention.utils.checks import check_callable, check_has, check_integer, check_text
+from keras_attention.utils.arguments import Count, checked
 from keras_attention.visualization.figures import Canvas
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@checked
 def positional_encoding_figure(encoding: Any, title: str = "Positional encoding") -> Figure:
     """Draw a positional encoding (section 3.5 of the paper); row t is position t.
 
@@ -35,7 +36,6 @@ def positional_encoding_figure(encoding: Any, title: str = "Positional encoding"
     >>> figure.axes[0].get_ylabel()
     'position'
     """
-    check_text("title", title)
     try:
         values = np.asarray(keras.ops.convert_to_numpy(encoding)).astype("float32")
     except (TypeError, ValueError):
@@ -52,8 +52,9 @@ def positional_encoding_figure(encoding: Any, title: str = "Positional encoding"
     return canvas.figure
 
 
+@checked
 def learning_rate_figure(
-    schedules: Mapping[str, Callable[[int], Any]], steps: int, title: str = "Learning rate"
+    schedules: Mapping[str, Callable[[int], Any]], steps: Count, title: str = "Learning rate"
 ) -> Figure:
     """Draws learning-rate schedules (equation 3 of the paper) over the updates of a training.
 
@@ -75,16 +76,8 @@ def learning_rate_figure(
     >>> figure.axes[0].lines[0].get_label()
     'constant'
     """
-    check_text("title", title)
-    check_has("schedules", schedules, "a dict of schedules by name", "items")
-    for schedule in schedules.values():
-        check_callable("schedules", schedule)
-    if not schedules or steps == 0:
-        raise ValueError(
-            "`schedules` must hold at least one schedule, and `steps` must be at least 1. Received: "
-            f"schedules={schedules}, steps={steps}"
-        )
-    check_integer("steps", steps, 1)
+    if not schedules:
+        raise ValueError("`schedules` must hold at least one schedule. Received: schedules={}")
     iterations = np.unique(np.linspace(0, steps - 1, min(steps, 500)).astype(int))
     canvas = Canvas(7.0, 4.6)
     axes = canvas.axes(0.9, 0.5, 5.8, 3.5)

@@ -117,8 +117,7 @@ def checked_weights(
         ("source", source_tokens, weights.shape[2]),
         ("target", target_tokens, weights.shape[1]),
     ):
-        is_list = isinstance(tokens, Sequence | np.ndarray) and not isinstance(tokens, str)
-        if not is_list or len(tokens) != size or not all(isinstance(t, str) for t in tokens):
+        if len(tokens) != size:
             raise ValueError(
                 f"`{kind}_tokens` must be {size} tokens, as the scores have the shape (N, T, S) = "
                 f"{weights.shape}. Received: {kind}_tokens={tokens!r}. Cut padding from both scores and "

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.utils.checks import check_has, check_integer, check_text, check_texts
+from keras_attention.utils.arguments import Count, checked
 from keras_attention.visualization.figures import (
     FONT_POINTS,
     GAP,
@@ -34,6 +34,7 @@ COLOR_BAR = 0.9
 
 
 @fonts_for_all_letters()
+@checked
 def attention_figure(
     scores: Any,
     source_tokens: Sequence[str],
@@ -42,7 +43,7 @@ def attention_figure(
     title: str = "",
     note: str = "",
     heads: Sequence[int] | None = None,
-    columns: int = 4,
+    columns: Count = 4,
     row_label: str = "from",
 ) -> Figure:
     """Draws the attention weights of one layer, one panel per head.
@@ -79,9 +80,6 @@ def attention_figure(
     target_tokens = source_tokens if target_tokens is None else target_tokens
     weights = checked_weights(scores, source_tokens, target_tokens)
     chosen = checked_indices("heads", heads, len(weights))
-    check_integer("columns", columns, 1)
-    for name, text in (("title", title), ("note", note), ("row_label", row_label)):
-        check_text(name, text)
     columns = min(columns, len(chosen))
     source_labels = [label(token) for token in source_tokens]
     target_labels = [label(token) for token in target_tokens]
@@ -115,6 +113,7 @@ def attention_figure(
     return canvas.figure
 
 
+@checked
 def attention_figures(
     scores: Mapping[str, Sequence[Any]],
     source_tokens: Sequence[str],
@@ -149,10 +148,6 @@ def attention_figures(
     >>> list(attention_figures(scores, ["a", "small", "dog", "</s>"], ["ein", "Hund", "</s>"]))
     ['cross/layer_1', 'cross/layer_2']
     """
-    check_has("scores", scores, "what `Transformer.attention_scores` returns", "items")
-    check_texts("source_tokens", source_tokens)
-    check_texts("target_tokens", target_tokens)
-    check_text("note", note)
     inputs = ["<start>", *target_tokens[:-1]]
     kinds: dict[str, tuple[str, Sequence[str], Sequence[str], str]] = {
         "encoder": ("Encoder self-attention", source_tokens, source_tokens, "from"),

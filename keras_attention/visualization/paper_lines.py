@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_attention.utils.arguments import checked
 from keras_attention.visualization.figures import (
     Canvas,
     checked_indices,
@@ -30,6 +31,7 @@ FAINTEST = 4 / 255  # Fainter lines are left out, fainter boxes are not.
 MOST_TOKENS = 400
 
 
+@checked
 def paper_attention_figure(
     scores: Any,
     source_tokens: Sequence[str],

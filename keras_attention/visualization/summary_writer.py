@@ -8,9 +8,10 @@ import struct
 import time
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
-from keras_attention.utils.checks import check_boolean, check_path
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.files import naming_errors
 from keras_attention.utils.lazily import check_event_files
 
@@ -44,6 +45,7 @@ class SummaryWriter:
     [True]
     """
 
+    @checked
     def __init__(self, folder: str | os.PathLike[str], resumes: bool = True):
         check_event_files()
         import google_crc32c
@@ -54,8 +56,8 @@ class SummaryWriter:
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._metadata = summary_pb2.SummaryMetadata
         self._session_start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._marks_start = check_boolean("resumes", resumes)
-        self.folder = check_path("folder", folder)
+        self._marks_start = resumes
+        self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads files by this prefix, in the order of their names.
         number = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers):06d}"

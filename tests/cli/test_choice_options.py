@@ -119,7 +119,7 @@ def test_a_line_without_room_is_named(tmp_path, untranslated):
     [
         ("--top-k 3", "--top-k needs --sample"),
         ("--sample --temperature 0", "temperature"),
-        ("--mbr 3", "--mbr must be at least 1 and at most the beam size, which is 2"),
+        ("--mbr 3", "--mbr must be at most the beam size, which is 2"),
         ("--mbr 2 --n-best 2", "cannot be combined with --n-best"),
         ("--sample --n-best 999999999", "an int from 1 to 100,000. Received"),
         ("--sample --mbr 99999", "an int from 1 to 1,000. Received"),

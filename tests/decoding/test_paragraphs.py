@@ -83,13 +83,13 @@ def test_a_translator_of_paragraphs(segments):
 @pytest.mark.parametrize("language", ["", "no such thing", 3, "e"])
 def test_wrong_languages(segments, language):
     with pytest.raises(ValueError, match="`split_sentences` must be the language code"):
-        check_split_sentences(language)
+        check_split_sentences("split_sentences", language)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("sentencex") is not None, reason="it is installed")
 def test_a_package_that_is_not_installed_is_named():
     with pytest.raises(ImportError, match="pip install sentencex"):
-        check_split_sentences("en")
+        check_split_sentences("split_sentences", "en")
 
 
 @pytest.mark.parametrize("language, asked", [("xx-no", "xx"), ("pt_BR", "pt"), ("DE", "de")])
