@@ -58,6 +58,7 @@ def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
 def adding(group: Any, **always: Any) -> Callable[..., None]:
     """Return a function that adds an option to a parser or a group, by what `--help` shows of it.
 
+    >>> from keras_attention.utils.arguments import Count
     >>> parser = Parser()
     >>> add = adding(parser)
     >>> add("MODEL", "a folder")
