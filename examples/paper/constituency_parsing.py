@@ -28,7 +28,7 @@ from parsing.treebanks import Treebank, load_treebank, treebank_from_files
 from keras_attention import TranslationConfig
 from keras_attention.cli.options import add_options
 from keras_attention.cli.train import MODEL_OPTIONS, configured
-from keras_attention.recipes.config import ModelArguments
+from keras_attention.spec import TransformerOptions
 
 if TYPE_CHECKING:
     from nltk import Tree
@@ -167,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
     add("--pcfg", action="store_true", help="also compare with a grammar: slow")
     group = made.add_argument_group("settings (those of the treebank's recipe if not given)")
     add_options(group, TranslationConfig, SETTINGS, dict.fromkeys(SETTINGS))
-    add_options(group, ModelArguments, MODEL_OPTIONS)
+    add_options(group, TransformerOptions, MODEL_OPTIONS, dict.fromkeys(MODEL_OPTIONS))
     return made
 
 

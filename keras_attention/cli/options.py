@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from keras_attention.cli.streams import typed_text
-from keras_attention.recipes.config import ModelArguments
-from keras_attention.utils.arguments import Depths, FromZero, bare, check, kinds_of, rules
+from keras_attention.recipes.config import model_rules
+from keras_attention.utils.arguments import Depths, FromZero, bare, check, kinds_of, meanings, rules
 from keras_attention.utils.checks import did_you_mean
 
 NONE = "none"
@@ -123,7 +123,7 @@ def add_options(
         defaults: What the help says is taken if an option is not given, in place of the field's default.
         aliases: Further names of options.
     """
-    help_of = field_help(cls)
+    help_of = meanings(cls)
     for name in rules(cls) if names is None else names:
         default = (defaults or {}).get(name, getattr(cls, name, None))
         # Without docstrings, as under `python -OO`, options have no help.
@@ -138,19 +138,6 @@ def add_options(
             help=f"{text}{shown}".replace("%", "%%"),
             **_kind(rules(cls)[name]),
         )
-
-
-def field_help(cls: type) -> dict[str, str]:
-    """Return what the docstring of a class says under "Attributes:".
-
-    >>> from keras_attention.recipes.config import TranslationConfig
-    >>> field_help(TranslationConfig)["label_smoothing"]
-    "The paper's epsilon_ls."
-    """
-    section = (cls.__doc__ or "").partition("Attributes:")[2]
-    entries = re.split(r"\n {8}(?=\w+: )", section)
-    pairs = (entry.partition(": ") for entry in entries[1:])
-    return {name: " ".join(text.split()) for name, _, text in pairs}
 
 
 def read_toml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +176,7 @@ def _typed(
             hint = f" Or give {json.dumps(NONE)}." if is_optional else ""
             raise ValueError(f"{where}: {error}{hint}") from None
         if isinstance(value, dict):
-            typed[name] = _typed(where, value, rules(ModelArguments), f"{name}.")
+            typed[name] = _typed(where, value, model_rules(), f"{name}.")
     return typed
 
 

@@ -16,8 +16,9 @@ from keras_attention.cli.options import Parser, add_options, adding, as_toml, fl
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
 from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
-from keras_attention.recipes.config import ModelArguments, TranslationConfig
+from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
+from keras_attention.spec.options import TransformerOptions
 from keras_attention.utils.arguments import check, rules
 from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
@@ -115,7 +116,7 @@ def run(
 
 def settings() -> dict[str, Any]:
     """Return the annotations of all that a file of settings may hold."""
-    model = {name: rules(ModelArguments)[name] for name in MODEL_OPTIONS}
+    model = {name: model_rules()[name] for name in MODEL_OPTIONS}
     return {**rules(TextOptions), **rules(TranslationConfig), **model}
 
 
@@ -265,7 +266,8 @@ def _parser(
     add_options(parser.add_argument_group("text"), TextOptions, defaults=text)
     group_of("budget: whichever ends first", BUDGET)
     model = group_of("model and vocabulary", MODEL)
-    add_options(model, ModelArguments, MODEL_OPTIONS, defaults)
+    of_preset = dict.fromkeys(MODEL_OPTIONS)
+    add_options(model, TransformerOptions, MODEL_OPTIONS, {**of_preset, **defaults})
     group_of("a pretrained model, trained further", PRETRAINED)
     group_of("training", TRAINING)
     group_of("search", SEARCH)
@@ -381,7 +383,7 @@ def _check_start_from(options: Mapping[str, Any]) -> None:
 
 def model_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given arguments of the model."""
-    known = rules(ModelArguments)
+    known = model_rules()
     given = {name: options[name] for name in MODEL_OPTIONS if name in options}
     return {name: check(name, value, known[name]) for name, value in given.items()}
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import Named, checked
+from keras_attention.layers.arguments import options_in, takes
 from keras_attention.layers.door import KEYS_AND_VALUES
 from keras_attention.layers.encoder_block import TransformerBlock, first_given, given
 from keras_attention.layers.multi_head_attention import State
 from keras_attention.layers.parts import call_part
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.layers.ssru import SSRU, state_dtype
-from keras_attention.spec.parts import BlockSpec, DecoderCell
-from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
+from keras_attention.spec.options import DecoderBlockOptions
+from keras_attention.spec.parts import BlockSpec
+from keras_attention.utils.arguments import Named
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -24,26 +25,9 @@ class TransformerDecoderBlock(TransformerBlock):
     Each of the three is inside a residual connection.
 
     Args:
-        num_heads: Number of heads N, the paper's h.
-        intermediate_dim: Width F of the feed-forward network, the paper's d_ff.
-        key_dim: Width K of a head's queries and keys, d_k. Defaults to `D // num_heads`.
-        value_dim: Width U of a head's values, d_v. Defaults to `key_dim`.
-        dropout: Dropout rate on each sub-layer's output before the residual sum (section 5.4).
-            Defaults to 0.1.
-        attention_dropout: Dropout rate on the attention weights. Defaults to 0.
-        activation_dropout: Dropout rate after the activation of the feed-forward network. Defaults to 0.
-        activation: Activation of the feed-forward network. Defaults to `"relu"`.
-        normalize_first: True for pre-norm, False for the paper's post-norm. Defaults to False.
-        use_attention_bias: Whether the attention projections have biases. Defaults to False, as in the
-            paper.
-        layer_norm_epsilon: Added to the variance in the layer normalisations. Defaults to 1e-6.
-        sliding_window: In self-attention, positions less than this far apart see each other: the
-            paper's restricted self-attention with r = 2 sliding_window - 1. Defaults to None, no limit.
         kernel_initializer: Initializer of all kernels. Defaults to `"glorot_uniform"`.
-        seed: Integer seed of the dropouts, or None. Defaults to None.
-        decoder_cell: `"attention"`, or `"ssru"` for an `SSRU` in place of masked self-attention. It has no
-            heads, no window, and no weights of attention. Defaults to `"attention"`.
-        **kwargs: Keyword arguments of `keras.layers.Layer`.
+        **kwargs: The fields of `keras_attention.spec.DecoderBlockOptions`, which says what they are; the
+            first ones also by position. And the keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         decoder_sequence: Tensor of shape `(B, T, D)`.
@@ -98,35 +82,25 @@ class TransformerDecoderBlock(TransformerBlock):
     }
     _memory_width: int | None = None
 
+    @takes(DecoderBlockOptions)
     def __init__(
         self,
-        num_heads: Count,
-        intermediate_dim: Count,
-        key_dim: Count | None = None,
-        value_dim: Count | None = None,
-        dropout: Rate = 0.1,
-        attention_dropout: Rate = 0.0,
-        activation_dropout: Rate = 0.0,
-        activation: Named = "relu",
-        normalize_first: bool = False,
-        use_attention_bias: bool = False,
-        layer_norm_epsilon: Positive = 1e-6,
-        sliding_window: Count | None = None,
+        num_heads: int,
+        intermediate_dim: int,
+        *,
         kernel_initializer: Named = "glorot_uniform",
-        seed: FromZero | None = None,
-        decoder_cell: DecoderCell = "attention",
         **kwargs: Any,
     ):
-        arguments = checked(locals())
-        if decoder_cell == "ssru":
-            if sliding_window is not None:
+        options, others = options_in(DecoderBlockOptions, locals())
+        if options.decoder_cell == "ssru":
+            if options.attention_window is not None:
                 raise ValueError(
-                    "An SSRU has no window: leave `sliding_window` out, or pass decoder_cell='attention'. "
-                    f"Received: sliding_window={sliding_window}"
+                    "An SSRU has no window: leave `attention_window` out, or pass decoder_cell='attention'. "
+                    f"Received: attention_window={options.attention_window}"
                 )
             # With autocast, Keras would round the state in the cache to the compute dtype.
-            kwargs = {"autocast": False, **kwargs}
-        super().__init__(arguments, **kwargs)
+            others = {"autocast": False, **others}
+        super().__init__(options, kernel_initializer, **others)
 
     def build(self, decoder_sequence_shape: Any, encoder_sequence_shape: Any = None) -> None:
         memory_shape = encoder_sequence_shape or decoder_sequence_shape

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import Configured, Named, checked, without_branches
+from keras_attention.layers.arguments import Configured, config_of_before, options_in, takes
 from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.door import Door
 from keras_attention.layers.feed_forward import FeedForward
@@ -12,21 +12,24 @@ from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.parts import call_part
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
+from keras_attention.spec.options import BlockOptions
 from keras_attention.spec.parts import BlockSpec, SpecError
-from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
+from keras_attention.utils.arguments import Named, check
 
 
 class TransformerBlock(Configured, Door, keras.layers.Layer):
     """Base class of encoder and decoder blocks: their common arguments and sub-layers."""
 
-    def __init__(self, arguments: dict[str, Any], **kwargs: Any):
+    def __init__(self, options: BlockOptions, kernel_initializer: Any, **kwargs: Any):
         super().__init__(**kwargs)
-        self._keep(arguments)
+        self.options = options
+        initializer = check("kernel_initializer", kernel_initializer, Named)
+        self._keep({**vars(options), "kernel_initializer": initializer})
         self.supports_masking = True
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        return super().from_config(without_branches(config))
+        return super().from_config(config_of_before(config))
 
     def known_sizes(self) -> dict[str, int | None]:
         return {**super().known_sizes(), "N": self.num_heads}
@@ -35,18 +38,12 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
         self, name: str, hidden_dim: int, kind: Any = MultiHeadAttention, **more: Any
     ) -> MultiHeadAttention:
         """Make an attention. A block of another kind overrides this, and the two for the network."""
-        if self.key_dim is None and hidden_dim % self.num_heads:
-            raise ValueError(
-                f"`num_heads` must divide the width of the inputs when `key_dim` is not given. "
-                f"Received: num_heads={self.num_heads}, width {hidden_dim}. Pass `key_dim`, or a "
-                "number of heads that divides the width."
-            )
         return kind(
             num_heads=self.num_heads,
-            key_dim=self.key_dim or hidden_dim // self.num_heads,
+            key_dim=self.options.key_dim_in(hidden_dim),
             value_dim=self.value_dim,
             dropout=self.attention_dropout,
-            sliding_window=self.sliding_window if name == "self_attention" else None,
+            sliding_window=self.attention_window if name == "self_attention" else None,
             use_bias=self.use_attention_bias,
             kernel_initializer=part_initializer(self.kernel_initializer, name),
             seed=part_seed(self.seed, name),
@@ -106,24 +103,9 @@ class TransformerEncoderBlock(TransformerBlock):
     """Self-attention and feed-forward network, each inside a residual connection (section 3.1).
 
     Args:
-        num_heads: Number of heads N, the paper's h.
-        intermediate_dim: Width F of the feed-forward network, the paper's d_ff.
-        key_dim: Width K of a head's queries and keys, d_k. Defaults to `D // num_heads`.
-        value_dim: Width U of a head's values, d_v. Defaults to `key_dim`.
-        dropout: Dropout rate on each sub-layer's output before the residual sum (section 5.4).
-            Defaults to 0.1.
-        attention_dropout: Dropout rate on the attention weights. Defaults to 0.
-        activation_dropout: Dropout rate after the activation of the feed-forward network. Defaults to 0.
-        activation: Activation of the feed-forward network. Defaults to `"relu"`.
-        normalize_first: True for pre-norm, False for the paper's post-norm. Defaults to False.
-        use_attention_bias: Whether the attention projections have biases. Defaults to False, as in the
-            paper.
-        layer_norm_epsilon: Added to the variance in the layer normalisations. Defaults to 1e-6.
-        sliding_window: In self-attention, positions less than this far apart see each other: the
-            paper's restricted self-attention with r = 2 sliding_window - 1. Defaults to None, no limit.
         kernel_initializer: Initializer of all kernels. Defaults to `"glorot_uniform"`.
-        seed: Integer seed of the dropouts, or None. Defaults to None.
-        **kwargs: Keyword arguments of `keras.layers.Layer`.
+        **kwargs: The fields of `keras_attention.spec.BlockOptions`, which says what they are; the first
+            ones also by position. And the keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tensor of shape `(B, S, D)`.
@@ -157,25 +139,17 @@ class TransformerEncoderBlock(TransformerBlock):
         "head_mask": "BN",
     }
 
+    @takes(BlockOptions)
     def __init__(
         self,
-        num_heads: Count,
-        intermediate_dim: Count,
-        key_dim: Count | None = None,
-        value_dim: Count | None = None,
-        dropout: Rate = 0.1,
-        attention_dropout: Rate = 0.0,
-        activation_dropout: Rate = 0.0,
-        activation: Named = "relu",
-        normalize_first: bool = False,
-        use_attention_bias: bool = False,
-        layer_norm_epsilon: Positive = 1e-6,
-        sliding_window: Count | None = None,
+        num_heads: int,
+        intermediate_dim: int,
+        *,
         kernel_initializer: Named = "glorot_uniform",
-        seed: FromZero | None = None,
         **kwargs: Any,
     ):
-        super().__init__(checked(locals()), **kwargs)
+        options, others = options_in(BlockOptions, locals())
+        super().__init__(options, kernel_initializer, **others)
 
     def build(self, input_shape: Any) -> None:
         self._width = input_shape[-1]

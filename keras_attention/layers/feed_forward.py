@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.arguments import Configured, Named, checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import activation_name, check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
@@ -13,7 +13,7 @@ from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.operations import linear
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import FeedForwardSpec
-from keras_attention.utils.arguments import Count, FromZero, Rate
+from keras_attention.utils.arguments import Count, FromZero, Named, Rate
 
 
 @keras.saving.register_keras_serializable("keras_attention")

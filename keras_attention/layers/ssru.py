@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import Configured, Named, checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.feed_forward import make_dense
@@ -14,6 +14,7 @@ from keras_attention.layers.multi_head_attention import project
 from keras_attention.ops.recurrence import linear_recurrence
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec.parts import SSRUSpec
+from keras_attention.utils.arguments import Named
 
 
 @keras.saving.register_keras_serializable("keras_attention")

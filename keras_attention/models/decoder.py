@@ -5,15 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import Named, activation_config, checked, without_branches
+from keras_attention.layers.arguments import options_in, takes
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.masks import check_mask
-from keras_attention.models.parts import Parts, check_blocks
+from keras_attention.models.parts import Parts
 from keras_attention.models.stacks import DecoderStack, Memory
 from keras_attention.models.token_ids import check_sequences, check_token_ids
-from keras_attention.spec.parts import DecoderCell, Layout
-from keras_attention.utils.arguments import Count, FromZero, Positive, Rate
-from keras_attention.utils.checks import check_integer, check_numbers, static_shape
+from keras_attention.spec.options import DecoderOptions
+from keras_attention.utils.checks import check_numbers, static_shape
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -26,35 +25,8 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
     which is what `beam_search` calls.
 
     Args:
-        vocabulary_size: Number of tokens V.
-        num_layers: Number of blocks, the paper's N. Defaults to 6.
-        hidden_dim: Width D of decoder and encoder, d_model. Defaults to 512.
-        intermediate_dim: Width F of the feed-forward networks, d_ff. Defaults to 2048.
-        num_heads: Number of heads N, the paper's h. Defaults to 8.
-        key_dim: Width K of a head's queries and keys, d_k. Defaults to `hidden_dim // num_heads`.
-        value_dim: Width U of a head's values, d_v. Defaults to `key_dim`.
-        dropout: Dropout rate P_drop on each sub-layer's output, and on the sums of embeddings and
-            positions. Defaults to 0.1.
-        attention_dropout: Dropout rate on the attention weights. Defaults to 0.
-        activation_dropout: Dropout rate inside the feed-forward networks. Defaults to 0.
-        activation: Activation of the feed-forward networks. Defaults to `"relu"`.
-        normalize_first: True for pre-norm. Defaults to False, the paper's post-norm.
-        final_normalization: Whether the stack ends with a layer normalisation. Defaults to
-            `normalize_first`.
-        use_attention_bias: Whether attention projections have biases. Defaults to False.
-        layer_norm_epsilon: Added to the variance in each layer normalisation. Defaults to 1e-6.
-        decoder_cell: `"attention"`, or `"ssru"` for an `SSRU` in place of masked self-attention.
-        position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
-        max_length: Number of learned positions. Sinusoids have no limit and ignore it.
-        attention_window: In self-attention, positions less than this far apart see each other. Defaults to
-            None, no limit.
-        tie_weights: Whether the softmax uses the embedding table (section 3.4). Defaults to True.
-        use_logits_bias: Whether a trained bias is added to the logits. Defaults to False.
-        pad_token_id: Id of padding, whose embedding is zero. Defaults to 0.
-        recompute: Whether training keeps only the blocks' inputs and computes the rest again in the
-            backward pass. Defaults to False.
-        seed: Integer seed of the initial weights and the dropout, or None. Defaults to None.
-        **kwargs: Keyword arguments of `keras.layers.Layer`.
+        **kwargs: The fields of `keras_attention.spec.DecoderOptions`, which says what they are; the first
+            ones also by position. And the keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         decoder_token_ids: Integers `(B, T)`, the target shifted right by one.
@@ -78,49 +50,23 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
     (1, 2, 11)
     """
 
+    @takes(DecoderOptions)
     def __init__(
         self,
-        vocabulary_size: Count,
-        num_layers: Count = 6,
-        hidden_dim: Count = 512,
-        intermediate_dim: Count = 2048,
-        num_heads: Count = 8,
-        key_dim: Count | None = None,
-        value_dim: Count | None = None,
-        dropout: Rate = 0.1,
-        attention_dropout: Rate = 0.0,
-        activation_dropout: Rate = 0.0,
-        activation: Named = "relu",
-        normalize_first: bool = False,
-        final_normalization: bool | None = None,
-        use_attention_bias: bool = False,
-        layer_norm_epsilon: Positive = 1e-6,
-        decoder_cell: DecoderCell = "attention",
-        position_layout: Layout = "interleaved",
-        max_length: Count = 256,
-        attention_window: Count | None = None,
-        tie_weights: bool = True,
-        use_logits_bias: bool = False,
-        pad_token_id: FromZero = 0,
-        recompute: bool = False,
-        seed: FromZero | None = None,
+        vocabulary_size: int,
+        num_layers: int = DecoderOptions.num_layers,
+        hidden_dim: int = DecoderOptions.hidden_dim,
+        intermediate_dim: int = DecoderOptions.intermediate_dim,
+        num_heads: int = DecoderOptions.num_heads,
         **kwargs: Any,
     ):
-        config = checked(locals())
-        config["activation"] = activation_config(activation)
-        check_integer("pad_token_id", pad_token_id, least=0, most=vocabulary_size - 1)
-        check_blocks(config)
+        options, others = options_in(DecoderOptions, locals())
         # With autocast, ids of a float dtype would be rounded to bfloat16, and so to other ids.
-        super().__init__(**{"autocast": False, **kwargs})
-        self._config: dict[str, Any] = config
-        self.num_layers, self.num_heads, self.hidden_dim = num_layers, num_heads, hidden_dim
-        self.target_vocabulary_size, self.pad_token_id = vocabulary_size, pad_token_id
-        self.final_normalization = normalize_first or bool(final_normalization)
-        self.dropout, self.recompute = dropout, recompute
-        self.max_length = max_length if position_layout == "learned" else None
-        self.suppressed_token_ids = ()
-        parts = Parts({**config, "target_vocabulary_size": None}, self.dtype_policy)
-        self.output_embedding, _ = parts.token_embeddings()
+        super().__init__(**{"autocast": False, **others})
+        self._take(options)
+        self.target_vocabulary_size, self.suppressed_token_ids = vocabulary_size, ()
+        parts = Parts(options, hidden_dim, self.dtype_policy)
+        self.output_embedding = parts.output_table("token_embedding", vocabulary_size)
         self.decoder_positions, self.decoder_dropout = parts.positions("decoder")
         self.decoder_blocks = parts.stack("decoder")
         if self.final_normalization:
@@ -205,10 +151,3 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         shape = (batch, self.num_heads, length, source)
         weights = [keras.KerasTensor(shape, dtype=self.compute_dtype)] * self.num_layers
         return logits, weights
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self._config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        return super().from_config(without_branches(config))

@@ -1,8 +1,8 @@
-"""Makes and builds the layers of a `Transformer` from its arguments."""
+"""Makes and builds the layers of a `Transformer` from its options."""
 
-import inspect
+import dataclasses
 import reprlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -17,17 +17,9 @@ from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.residual import LayerNormalization
 from keras_attention.layers.ssru import SSRU, state_dtype
 from keras_attention.ops.dispatch import backend_choice
-from keras_attention.utils.checks import (
-    check_integer,
-    check_iterable,
-    check_numbers,
-    depths_of,
-    did_you_mean,
-)
-from keras_attention.utils.forks import check_process
+from keras_attention.spec.options import BlockOptions, DecoderBlockOptions
+from keras_attention.utils.checks import check_integer, check_numbers, depths_of
 
-# What `keras.Model` takes as well.
-KERAS_ARGUMENTS = ("name", "dtype", "trainable", "activity_regularizer", "autocast")
 BLOCKS: dict[str, type[keras.layers.Layer]] = {
     "encoder": TransformerEncoderBlock,
     "decoder": TransformerDecoderBlock,
@@ -38,16 +30,17 @@ class Parts:
     """Makes the layers of one model. Each gets its own seed, so the order of the calls matters.
 
     Args:
-        config: The arguments of the `Transformer`.
+        options: The `StackOptions` of the model.
+        hidden_dim: Its width D.
         dtype: Its dtype policy.
     """
 
-    def __init__(self, config: dict[str, Any], dtype: Any):
+    def __init__(self, options: Any, hidden_dim: int, dtype: Any):
         _check_has_float64(dtype)
-        self.config = config
-        self.dtype = dtype
-        self.sequence_shape = (None, None, config["hidden_dim"])
-        self._seed = config["seed"]
+        self.options = options
+        self.hidden_dim, self.dtype = hidden_dim, dtype
+        self.sequence_shape = (None, None, hidden_dim)
+        self._seed = options.seed
 
     def next_seed(self) -> int | None:
         """Return another seed at each call, or None if the model has no seed."""
@@ -55,38 +48,41 @@ class Parts:
             self._seed += 1
         return self._seed
 
-    def token_embeddings(self) -> tuple[TokenEmbedding, TokenEmbedding | None]:
-        """Make the table for source, target and softmax; or one for the source and one for the others."""
-        source, target = (self.config[f"{side}vocabulary_size"] for side in ("", "target_"))
-        softmax = {name: self.config[name] for name in ("tie_weights", "use_logits_bias")}
-        if target is None:
-            return self._table("token_embedding", source, **softmax), None
-        first = self._table("token_embedding", source)
-        return first, self._table("target_embedding", target, **softmax)
-
-    def _table(self, name: str, vocabulary_size: int, **softmax: Any) -> TokenEmbedding:
-        hidden_dim = self.config["hidden_dim"]
+    def table(
+        self,
+        name: str,
+        vocabulary_size: int,
+        tie_weights: bool = True,
+        use_logits_bias: bool = False,
+    ) -> TokenEmbedding:
+        """Make the table of a vocabulary."""
         layer = TokenEmbedding(
             vocabulary_size,
-            hidden_dim,
-            pad_token_id=self.config["pad_token_id"],
+            self.hidden_dim,
+            pad_token_id=self.options.pad_token_id,
+            tie_weights=tie_weights,
+            use_logits_bias=use_logits_bias,
             embeddings_initializer=keras.initializers.RandomNormal(
-                stddev=hidden_dim**-0.5, seed=self.next_seed()
+                stddev=self.hidden_dim**-0.5, seed=self.next_seed()
             ),
             name=name,
             dtype=self.dtype,
-            **softmax,
         )
         layer.build((None, None))
         return layer
 
+    def output_table(self, name: str, vocabulary_size: int) -> TokenEmbedding:
+        """Make the table for target and softmax."""
+        options = self.options
+        return self.table(name, vocabulary_size, options.tie_weights, options.use_logits_bias)
+
     def positions(self, kind: str) -> tuple[PositionalEncoding, Dropout]:
         """Make the positional encoding of a stack, and the dropout after it."""
-        layout, length = self.config["position_layout"], self.config["max_length"]
+        layout, length = self.options.position_layout, self.options.max_length
         positions = PositionalEncoding(layout, length, name=f"{kind}_positions", dtype=self.dtype)
         positions.build(self.sequence_shape)
         dropout = Dropout(
-            self.config["dropout"],
+            self.options.dropout,
             seed=self.next_seed(),
             name=f"{kind}_dropout",
             dtype=self.dtype,
@@ -96,20 +92,17 @@ class Parts:
 
     def stack(self, kind: str, make_block: Callable[..., Any] | None = None) -> list[Any]:
         """Return the blocks of the encoder or the decoder, made by `make_block` if it is given."""
-        block = BLOCKS[kind]
         is_encoder = kind == "encoder"
-        names = inspect.signature(block).parameters.keys() & self.config.keys() - {"seed"}
-        has_attention = is_encoder or self.config["decoder_cell"] == "attention"
+        fields = dataclasses.fields(BlockOptions if is_encoder else DecoderBlockOptions)
+        arguments = {field.name: getattr(self.options, field.name) for field in fields}
+        if arguments.get("decoder_cell") == "ssru":
+            arguments["attention_window"] = None
         blocks = []
-        for index in range(depths_of(self.config["num_layers"])[0 if is_encoder else 1]):
-            layer = (make_block or block)(
-                **{name: self.config[name] for name in names},
-                sliding_window=self.config["attention_window"] if has_attention else None,
-                kernel_initializer=keras.initializers.GlorotUniform(self.next_seed()),
-                seed=self.next_seed(),
-                name=f"{kind}_block_{index + 1}",
-                dtype=self.dtype,
-            )
+        for index in range(depths_of(self.options.num_layers)[0 if is_encoder else 1]):
+            initializer = keras.initializers.GlorotUniform(self.next_seed())
+            own = {"kernel_initializer": initializer, "seed": self.next_seed()}
+            own |= {"name": f"{kind}_block_{index + 1}", "dtype": self.dtype}
+            layer = (make_block or BLOCKS[kind])(**{**arguments, **own})
             layer.build(self.sequence_shape)
             blocks.append(layer)
         return blocks
@@ -117,7 +110,7 @@ class Parts:
     def final_normalization(self, kind: str) -> LayerNormalization:
         """Return the layer normalisation at the end of a stack."""
         layer = LayerNormalization(
-            epsilon=self.config["layer_norm_epsilon"],
+            epsilon=self.options.layer_norm_epsilon,
             dtype=self.dtype,
             name=f"{kind}_normalization",
         )
@@ -197,53 +190,4 @@ def _check_has_float64(policy: Any) -> None:
             "JAX makes float32 of float64 unless its 64-bit numbers are switched on. Call "
             'jax.config.update("jax_enable_x64", True) before anything is computed, or set '
             f"JAX_ENABLE_X64=1. Received: dtype={policy.name!r}"
-        )
-
-
-def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> None:
-    """Check what the `checked` arguments of a `Transformer` are together, and those for `keras.Model`."""
-    check_process()
-    for name in others:
-        if name not in KERAS_ARGUMENTS:
-            hint = did_you_mean(name, (*config, *KERAS_ARGUMENTS))
-            raise ValueError(f"Transformer has no argument {name!r}.{hint}")
-    if config["key_dim"] is None and config["hidden_dim"] % config["num_heads"]:
-        raise ValueError(
-            "`num_heads` must divide `hidden_dim` when `key_dim` is not given. Received: "
-            f"num_heads={config['num_heads']}, hidden_dim={config['hidden_dim']}"
-        )
-    check_blocks(config)
-    _check_token_arguments(config)
-
-
-def check_blocks(config: dict[str, Any]) -> None:
-    """Refuse arguments of a stack of blocks that exclude each other."""
-    if config["normalize_first"] and config["final_normalization"] is False:
-        raise ValueError(
-            "With `normalize_first`, nothing else normalises what a stack returns: leave out "
-            "`final_normalization`, or pass True. Received: normalize_first=True, final_normalization=False"
-        )
-
-
-def _check_token_arguments(config: dict[str, Any]) -> None:
-    """Refuse ids outside the vocabularies, and those that exclude each other."""
-    source, target = config["vocabulary_size"], config["target_vocabulary_size"]
-    most = (target or source) - 1
-    for name in ("pad_token_id", "end_token_id"):  # which the source has, too
-        check_integer(name, config[name], least=0, most=min(source - 1, most))
-    if config["start_token_id"] is not None:
-        check_integer("start_token_id", config["start_token_id"], least=0, most=most)
-    suppressed = check_iterable("suppressed_token_ids", config["suppressed_token_ids"])
-    config["suppressed_token_ids"] = tuple(
-        check_integer("suppressed_token_ids", token, least=0, most=most) for token in suppressed
-    )
-    if config["end_token_id"] in config["suppressed_token_ids"]:
-        raise ValueError(
-            "`suppressed_token_ids` must not hold the end token, without which no translation ends. "
-            f"Received: {config['suppressed_token_ids']}, with end_token_id={config['end_token_id']}"
-        )
-    if config["pad_token_id"] == config["end_token_id"]:
-        raise ValueError(
-            "`pad_token_id` and `end_token_id` must differ: the loss skips padding, and the end token "
-            f"must be learned. Received: pad_token_id=end_token_id={config['pad_token_id']}"
         )

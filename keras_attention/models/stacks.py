@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_attention.layers.arguments import Configured, config_of_before
 from keras_attention.layers.encoder_block import given
 from keras_attention.layers.parts import call_part
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.parts import check_cache, check_memory, empty_cache
 from keras_attention.models.token_ids import check_sequences, check_token_ids
 from keras_attention.ops.reference import at_least_float32
+from keras_attention.spec.options import StackOptions
 from keras_attention.spec.transformer import SUPPRESSED
 from keras_attention.utils.checks import static_shape
 
@@ -19,12 +21,23 @@ Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
 
 
-class Stack:
+class Stack(Configured):
     """Mixin: what both stacks do. The names of the layers are those of a `Transformer`."""
 
     final_normalization: bool
     dropout: float
     recompute: bool
+
+    def _take(self, options: StackOptions) -> None:
+        """Make options attributes: of what follows from others, what it is."""
+        self.options = options
+        self._keep(vars(options))
+        self.final_normalization = options.normalize_first or bool(options.final_normalization)
+        self.max_length = options.max_length if options.position_layout == "learned" else None
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        return super().from_config(config_of_before(config))  # type: ignore[misc]
 
     def _add_positions(self, x: Any, kind: str, training: Any, start_index: Any = 0) -> Any:
         """Return the input of the first block of the encoder or the decoder."""

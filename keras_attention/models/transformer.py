@@ -7,14 +7,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import Named, activation_config, checked, without_branches
+from keras_attention.layers.arguments import config_of_before, options_in, takes
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.parts import call_part
 from keras_attention.models.attention_details import AttentionDetails, norms_by_kind
 from keras_attention.models.declared import declared_transformer
 from keras_attention.models.guided_alignment import GuidedModel
-from keras_attention.models.parts import BLOCKS, Parts, check_arguments
+from keras_attention.models.parts import BLOCKS, Parts
 from keras_attention.models.pretrained import Pretrained
 from keras_attention.models.stacks import DecoderStack, EncoderStack, Memory, self_attention_of
 from keras_attention.models.token_ids import (
@@ -27,9 +27,9 @@ from keras_attention.models.token_ids import (
 )
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
-from keras_attention.spec.parts import DecoderCell, Layout
-from keras_attention.utils.arguments import Count, Depths, FromZero, Positive, Rate
+from keras_attention.spec.options import TransformerOptions
 from keras_attention.utils.checks import check_integer, depths_of
+from keras_attention.utils.forks import check_process
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -43,48 +43,9 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
     are options: a decoder of another depth or cell, a vocabulary of the target, a bias on the logits.
 
     Args:
-        vocabulary_size: Number of tokens V of the shared vocabulary, or of the source's.
-        num_layers: Number of blocks in each stack, the paper's N; or a pair, for encoder and decoder.
-            Defaults to 6.
-        hidden_dim: Width D of the model, d_model. Defaults to 512.
-        intermediate_dim: Width F of the feed-forward networks, d_ff. Defaults to 2048.
-        num_heads: Number of heads N, the paper's h. Defaults to 8.
-        key_dim: Width K of a head's queries and keys, d_k. Defaults to `hidden_dim // num_heads`.
-        value_dim: Width U of a head's values, d_v. Defaults to `key_dim`.
-        dropout: Dropout rate P_drop on each sub-layer's output, and on the sums of embeddings and
-            positions. Defaults to 0.1.
-        attention_dropout: Dropout rate on the attention weights. Defaults to 0, as in the base model.
-        activation_dropout: Dropout rate inside the feed-forward networks. Defaults to 0.
-        activation: Activation of the feed-forward networks. Defaults to `"relu"`.
-        normalize_first: True for pre-norm, with a layer normalisation at the end of each stack. Defaults
-            to False, the paper's post-norm.
-        final_normalization: Whether each stack ends with a layer normalisation. Defaults to
-            `normalize_first`; True gives post-norm stacks one, too, as `torch.nn.Transformer` has.
-        use_attention_bias: Whether attention projections have biases. Defaults to False.
-        layer_norm_epsilon: Added to the variance in each layer normalisation. Defaults to 1e-6.
-        decoder_cell: `"attention"`, or `"ssru"` for an `SSRU` in place of the decoder's masked
-            self-attention: fast to decode, without heads. Defaults to `"attention"`.
-        position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
-        max_length: Number of learned positions. Sinusoids have no limit and ignore it.
-        attention_window: In self-attention, positions less than this far apart see each other: restricted
-            self-attention (Table 1) with r = 2 attention_window - 1. Defaults to None, no limit. An SSRU has
-            none: the encoder alone is restricted then.
-        target_vocabulary_size: Number of tokens of the target, if it has a vocabulary and a table of its
-            own; V of the logits is then this. Defaults to None, the shared vocabulary.
-        tie_weights: Whether the softmax uses the embedding table of the target (section 3.4). Defaults to
-            True; False adds V D parameters.
-        use_logits_bias: Whether a trained bias, at first zero, is added to the logits. Defaults to False.
-        pad_token_id: Id of padding, on both sides. Defaults to 0.
-        end_token_id: Id of the end of a sentence, on both sides. Defaults to 1.
-        start_token_id: Id that the decoder reads first. Defaults to the padding token, whose embedding is
-            zero; another one has an embedding of its own.
-        suppressed_token_ids: Tokens that decoding never produces. `decode_step` alone knows them: training
-            and scoring see the model's own probabilities. Defaults to none.
-        recompute: Whether training keeps only the blocks' inputs and computes the rest again in the
-            backward pass: less memory, a third more work, the same results. Defaults to False.
-        seed: Integer seed of the initial weights and the dropout, or None. Defaults to None.
-        **kwargs: `name`, `dtype`. A `"float64"` model computes all in float64; on JAX its 64-bit numbers
-            must be switched on.
+        **kwargs: The fields of `keras_attention.spec.TransformerOptions`, which says what they are; the first
+            ones also by position. And `name` and `dtype`: a `"float64"` model computes all in float64; on JAX
+            its 64-bit numbers must be switched on.
 
     Call arguments:
         inputs: Dict of `encoder_token_ids` `(B, S)` and `decoder_token_ids` `(B, T)`, integers; for training
@@ -109,58 +70,34 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
     (1, 2, 11)
     """
 
+    @takes(TransformerOptions)
     def __init__(
         self,
-        vocabulary_size: Count,
-        num_layers: Depths = 6,
-        hidden_dim: Count = 512,
-        intermediate_dim: Count = 2048,
-        num_heads: Count = 8,
-        key_dim: Count | None = None,
-        value_dim: Count | None = None,
-        dropout: Rate = 0.1,
-        attention_dropout: Rate = 0.0,
-        activation_dropout: Rate = 0.0,
-        activation: Named = "relu",
-        normalize_first: bool = False,
-        final_normalization: bool | None = None,
-        use_attention_bias: bool = False,
-        layer_norm_epsilon: Positive = 1e-6,
-        decoder_cell: DecoderCell = "attention",
-        position_layout: Layout = "interleaved",
-        max_length: Count = 256,
-        attention_window: Count | None = None,
-        target_vocabulary_size: Count | None = None,
-        tie_weights: bool = True,
-        use_logits_bias: bool = False,
-        pad_token_id: FromZero = 0,
-        end_token_id: FromZero = 1,
-        start_token_id: FromZero | None = None,
-        suppressed_token_ids: Sequence[int] = (),
-        recompute: bool = False,
-        seed: FromZero | None = None,
+        vocabulary_size: int,
+        num_layers: int | Sequence[int] = TransformerOptions.num_layers,
+        hidden_dim: int = TransformerOptions.hidden_dim,
+        intermediate_dim: int = TransformerOptions.intermediate_dim,
+        num_heads: int = TransformerOptions.num_heads,
         **kwargs: Any,
     ):
-        config = checked(locals())
-        config["activation"] = activation_config(activation)
-        check_arguments(config, kwargs)
+        check_process()
+        options, others = options_in(TransformerOptions, locals())
         # With autocast, ids of a float dtype would be rounded to bfloat16, and so to other ids.
-        super().__init__(**{"autocast": False, **kwargs})
-        self._config = config
-        self.num_layers: int | tuple[int, int] = config["num_layers"]
-        self.num_heads, self.hidden_dim = num_heads, hidden_dim
-        self.vocabulary_size = vocabulary_size
-        self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
-        self.normalize_first = normalize_first
-        self.final_normalization = normalize_first or bool(final_normalization)
-        self.decoder_cell = decoder_cell
-        self.pad_token_id, self.end_token_id = pad_token_id, end_token_id
-        self.start_token_id = pad_token_id if start_token_id is None else start_token_id
-        self.suppressed_token_ids: tuple[int, ...] = config["suppressed_token_ids"]
-        self.dropout, self.recompute = dropout, recompute
-        self.max_length = max_length if position_layout == "learned" else None
-        parts = Parts(config, self.dtype_policy)
-        self.token_embedding, self.target_embedding = parts.token_embeddings()
+        super().__init__(**{"autocast": False, **others})
+        self._take(options)
+        if options.start_token_id is None:
+            self.start_token_id = options.pad_token_id
+        parts, target = (
+            Parts(options, hidden_dim, self.dtype_policy),
+            options.target_vocabulary_size,
+        )
+        self.target_vocabulary_size = target or vocabulary_size
+        self.target_embedding = None
+        if target is None:
+            self.token_embedding = parts.output_table("token_embedding", vocabulary_size)
+        else:
+            self.token_embedding = parts.table("token_embedding", vocabulary_size)
+            self.target_embedding = parts.output_table("target_embedding", target)
         self.encoder_positions, self.encoder_dropout = parts.positions("encoder")
         self.decoder_positions, self.decoder_dropout = parts.positions("decoder")
         self.encoder_blocks = parts.stack("encoder", partial(self.make_block, "encoder"))
@@ -344,11 +281,11 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
 
     def get_config(self) -> dict[str, Any]:
         return {
-            **self._config,
+            **self._kept(),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":
-        return cls(**without_branches(config))
+        return cls(**config_of_before(config))

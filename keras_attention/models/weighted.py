@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.layers.arguments import Configured, Named, checked
+from keras_attention.layers.arguments import Configured, checked, takes
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
@@ -16,9 +16,10 @@ from keras_attention.layers.seeds import part_initializer, part_seed
 from keras_attention.models.transformer import Transformer
 from keras_attention.ops.operations import linear
 from keras_attention.ops.reference import at_least_float32, matmul
+from keras_attention.spec.options import TransformerOptions
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.presets import BASE, PRESETS
-from keras_attention.utils.arguments import Count, Rate, check
+from keras_attention.utils.arguments import Count, Named, Rate, check
 from keras_attention.utils.checks import check_integer
 
 # One network for all branches, or one for each.
@@ -106,14 +107,12 @@ class WeightedTransformer(Transformer):
     by `Adam` with a `SimplexLearningRate`.
 
     Args:
-        vocabulary_size: As of `Transformer`.
-        num_layers: As of `Transformer`.
         branch_feed_forward: One network for all branches, `"shared"`, or one of width F / M for each,
             `"split"`. Defaults to `"shared"`.
         branched_decoder: Which attention of its decoder has the branches: `"cross"`, as equation 7 joins
             an attention to the network that follows it, or `"self"`, as its text says "masked in the
             decoder layers". Defaults to `"cross"`.
-        **kwargs: Every other argument of `Transformer`.
+        **kwargs: The arguments of `Transformer`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -125,10 +124,11 @@ class WeightedTransformer(Transformer):
     (4,)
     """
 
+    @takes(TransformerOptions)
     def __init__(
         self,
         vocabulary_size: int,
-        num_layers: Any = 6,
+        num_layers: Any = TransformerOptions.num_layers,
         *,
         branch_feed_forward: BranchFeedForward = "shared",
         branched_decoder: BranchedDecoder = "cross",

@@ -1,22 +1,21 @@
 """All settings of a run, besides the corpus."""
 
 import dataclasses
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.normalization import normalize
 from keras_attention.data.symbols import checked_symbols
+from keras_attention.spec.options import TransformerOptions
 from keras_attention.utils.arguments import (
     BeamSize,
-    Count,
-    Depths,
     FromZero,
     LengthPenalty,
-    Positive,
     Rate,
     check_fields,
+    rules,
 )
 
 LARGEST = 10**12
@@ -266,41 +265,20 @@ NEWER = (
 )
 # What `model_arguments` may say of a pretrained model: what is not in its weights.
 NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
+# Arguments of `Transformer` that a run takes from its tokenizer or from its other settings.
+NOT_OF_A_RUN = (
+    *(
+        "vocabulary_size",
+        "target_vocabulary_size",
+        "pad_token_id",
+        "end_token_id",
+        "start_token_id",
+    ),
+    *("suppressed_token_ids", "attention_window", "recompute", "seed"),
+)
 
 
-class ModelArguments(TypedDict, total=False):
-    """What `model_arguments` may hold: arguments of `Transformer`, for who knows them without Keras.
-
-    Attributes:
-        num_layers: Number of blocks in the encoder and in the decoder: the paper's N; or two numbers, the
-            encoder's and the decoder's, such as 6 2.
-        hidden_dim: Width of the model: d_model.
-        intermediate_dim: Width inside the feed-forward networks: d_ff.
-        num_heads: Attention heads: h.
-        dropout: Probability of dropout.
-        attention_dropout: Probability of dropout of attention weights.
-        normalize_first: Whether blocks normalise their input, as the authors' later code does.
-        decoder_cell: What the decoder has between its positions: attention, or ssru, a recurrent cell that
-            translates faster.
-        position_layout: How positions are encoded: interleaved or halves (sines), or learned.
-    """
-
-    num_layers: Depths
-    hidden_dim: Count
-    intermediate_dim: Count
-    num_heads: Count
-    key_dim: Count | None
-    value_dim: Count | None
-    dropout: Rate
-    attention_dropout: Rate
-    activation_dropout: Rate
-    activation: str
-    normalize_first: bool
-    final_normalization: bool | None
-    use_attention_bias: bool
-    layer_norm_epsilon: Positive
-    decoder_cell: Literal["attention", "ssru"]
-    position_layout: Literal["interleaved", "halves", "learned"]
-    max_length: Count
-    tie_weights: bool
-    use_logits_bias: bool
+def model_rules() -> dict[str, Any]:
+    """Return the annotations of what `model_arguments` may hold."""
+    known = rules(TransformerOptions)
+    return {name: known[name] for name in known if name not in NOT_OF_A_RUN}

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,8 +23,9 @@ from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
 from keras_attention.data.word_alignments import WordAlignments
 from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.config import ModelArguments, TranslationConfig
+from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.start import guided_head, model_arguments, start_of
+from keras_attention.spec.options import TransformerOptions
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.training.distribution import available_devices
 from keras_attention.training.learning_rate import (
@@ -129,23 +129,22 @@ class Resolved:
         if self.start is None:
             preset_arguments(config.preset)
         guided_head(config)
-        names = inspect.signature(Transformer).parameters
+        names = rules(TransformerOptions)
         for name in config.model_arguments:
             if name not in names:
                 raise ValueError(
                     f"`model_arguments` has {name!r}, which is not an argument of Transformer."
                     f"{did_you_mean(name, names)}"
                 )
-            if name not in rules(ModelArguments):
+            if name not in model_rules():
                 raise ValueError(
                     f"`model_arguments` has {name!r}, which a run takes from its tokenizer or from its other "
                     "settings. Leave it out there."
                 )
-        # A small model with the same widths: only they can fail to fit together.
         if self.start is None:
-            sizes = {**config.model_arguments, "num_layers": 1, "vocabulary_size": 8}
-            Transformer.from_preset(config.preset, **sizes)
-            check_depths("num_layers", config.model_arguments.get("num_layers", 1), most=1000)
+            sizes = {**preset_arguments(config.preset), **config.model_arguments}
+            TransformerOptions(**sizes, vocabulary_size=8)
+            check_depths("num_layers", sizes["num_layers"], most=1000)
         else:
             check_tags("source_prefix", tags_of(config.source_prefix), self.start.tokenizer)
         if config.batch_tokens < 2 * self.row_multiple:

@@ -3,6 +3,13 @@
 This room imports neither Keras nor a backend: a spec can be read from a file and run without them.
 """
 
+from keras_attention.spec.options import (
+    BlockOptions,
+    DecoderBlockOptions,
+    DecoderOptions,
+    StackOptions,
+    TransformerOptions,
+)
 from keras_attention.spec.parts import (
     AttentionSpec,
     BlockSpec,
@@ -21,7 +28,10 @@ from keras_attention.spec.transformer import TransformerSpec
 __all__ = [
     "PRESETS",
     "AttentionSpec",
+    "BlockOptions",
     "BlockSpec",
+    "DecoderBlockOptions",
+    "DecoderOptions",
     "DenseSpec",
     "EmbeddingSpec",
     "FeedForwardSpec",
@@ -29,6 +39,8 @@ __all__ = [
     "PositionsSpec",
     "SSRUSpec",
     "SpecError",
+    "StackOptions",
     "StackSpec",
+    "TransformerOptions",
     "TransformerSpec",
 ]

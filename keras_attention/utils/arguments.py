@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import inspect
 import os
+import re
 import sys
 import types
 import typing
@@ -44,6 +45,33 @@ LARGEST_BEAM = 1000  # The buffers of a search grow with its square.
 BeamSize = Annotated[int, Ge(1), Le(LARGEST_BEAM)]
 LengthPenalty = Annotated[float, Ge(0), Le(10)]
 Depths = Annotated[int | Sequence[int], check_depths]
+
+
+def kind_of_name(name: str) -> Any:
+    """Return Keras' module for what an argument names; None for a plain value."""
+    if "initializer" not in name and name != "activation":
+        return None
+    import keras
+
+    return keras.activations if name == "activation" else keras.initializers
+
+
+def _check_named(name: str, value: Any) -> Any:
+    """Raise a ValueError unless Keras knows what is named, or it is a function."""
+    kind = kind_of_name(name)
+    try:
+        kind.get(value)
+    except Exception as error:
+        module = kind.__name__.rpartition(".")[-1]
+        raise ValueError(
+            f"`{name}` must be a name in `keras.{module}`, or one of them, or a function. "
+            f"Received: {name}={value!r}"
+        ) from error
+    return value
+
+
+# An activation or an initializer.
+Named = Annotated[Any, _check_named]
 
 BOUNDS = {Ge: "least", Gt: "above", Le: "most", Lt: "below"}
 SIMPLE = {bool: check_boolean, str: check_text, Path: check_path, os.PathLike: check_path}
@@ -161,15 +189,15 @@ def bare(rule: Any) -> Any:
 
 @functools.cache
 def rules(owner: Any) -> dict[str, Any]:
-    """Return the annotations of a function's arguments, or of the fields of a class, by name.
+    """Return the annotations of a function's arguments, or of the fields of a class and its bases, by name.
 
     What is imported for type checkers alone is `Any`: no plain value is meant.
     """
-    names = _Names(vars(sys.modules[owner.__module__]))
-    hints = {name: hint for name, hint in owner.__annotations__.items() if name != "return"}
     return {
-        name: _evaluated(hint, names) if isinstance(hint, str) else hint
-        for name, hint in hints.items()
+        name: _evaluated(hint, one.__module__) if isinstance(hint, str) else hint
+        for one in (reversed(owner.__mro__) if isinstance(owner, type) else [owner])
+        for name, hint in inspect.get_annotations(one).items()
+        if name != "return"
     }
 
 
@@ -178,8 +206,11 @@ class _Names(dict[str, Any]):
         return getattr(builtins, name, Any)
 
 
-def _evaluated(hint: str, names: _Names) -> Any:
-    holder = types.SimpleNamespace(__annotations__={"hint": hint})
+def _evaluated(hint: str, module: str) -> Any:
+    holder, names = (
+        types.SimpleNamespace(__annotations__={"hint": hint}),
+        _Names(vars(sys.modules[module])),
+    )
     return typing.get_type_hints(holder, {}, names, include_extras=True)["hint"]
 
 
@@ -222,3 +253,19 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         return function(*given.args, **given.kwargs)
 
     return checking
+
+
+def meanings(cls: type) -> dict[str, str]:
+    """Return what the docstrings of a class and its bases say under "Attributes:"; `python -OO` has none.
+
+    >>> from keras_attention.spec.options import StackOptions
+    >>> meanings(StackOptions)["num_heads"], meanings(StackOptions)["num_layers"]
+    ("Number of heads N, the paper's h.", "Number of blocks, the paper's N.")
+    """
+    found: dict[str, str] = {}
+    for one in reversed(cls.__mro__):
+        section = (one.__doc__ or "").partition("Attributes:")[2]
+        entries = re.split(r"\n {8}(?=\w+: )", section)
+        pairs = (entry.partition(": ") for entry in entries[1:])
+        found |= {name: " ".join(text.split()) for name, _, text in pairs}
+    return found

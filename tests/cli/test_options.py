@@ -1,14 +1,14 @@
 """Settings in files: of which types they are, and that they are those of the model."""
 
-import inspect
 from pathlib import Path
 
 import pytest
 
-from keras_attention import PRESETS, Transformer
+from keras_attention import PRESETS
 from keras_attention.cli import train
 from keras_attention.cli.options import read_toml
-from keras_attention.recipes.config import ModelArguments
+from keras_attention.recipes.config import NOT_OF_A_RUN, model_rules
+from keras_attention.spec import TransformerOptions
 from keras_attention.utils.arguments import Depths, FromZero, bare, kinds_of, rules
 
 pytestmark = pytest.mark.backends("torch")
@@ -36,7 +36,7 @@ def settings():
     found = {}
     for outer, known in (
         ("%s", train.settings()),
-        ("model_arguments = {%s}", rules(ModelArguments)),
+        ("model_arguments = {%s}", model_rules()),
     ):
         for name, rule in known.items():
             found.setdefault((outer, str(rule)), (outer, name, rule))
@@ -65,13 +65,7 @@ def test_a_setting_of_another_type_is_refused(tmp_path):
             assert f"Received: {name}" in told or "unknown" in told
 
 
-def test_model_arguments_are_those_of_the_model():
-    """With the same ranges; but for the settings of a run of their own, and functions as activations."""
-    ours, of_model = rules(ModelArguments), rules(Transformer.__init__)
-    assert all(rule == of_model[name] for name, rule in ours.items() if name != "activation")
-    ours = ours.keys()
-    own = {"vocabulary_size", "target_vocabulary_size", "recompute", "seed", "pad_token_id"}
-    own |= {"end_token_id", "start_token_id", "suppressed_token_ids", "attention_window"}
-    assert ours | own | {"self", "kwargs"} == {*inspect.signature(Transformer.__init__).parameters}
-    assert not ours & own
-    assert ours >= {name for preset in PRESETS.values() for name in preset}
+def test_presets_set_what_a_run_may_set():
+    of_presets = {name for preset in PRESETS.values() for name in preset}
+    assert of_presets <= model_rules().keys() < rules(TransformerOptions).keys()
+    assert {*NOT_OF_A_RUN} <= rules(TransformerOptions).keys()

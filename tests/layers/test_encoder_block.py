@@ -106,5 +106,5 @@ def test_trains_in_fit():
 
 @pytest.mark.backends("torch")
 def test_heads_that_do_not_divide_the_width_are_named():
-    with pytest.raises(ValueError, match="num_heads=3, width 8. Pass `key_dim`"):
+    with pytest.raises(ValueError, match="num_heads=3, hidden_dim=8. Pass `key_dim`"):
         block()(np.ones((B, S, 8), "float32"))

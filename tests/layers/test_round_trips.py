@@ -1,5 +1,6 @@
 """Layers from their configs: every argument, none at its default, arrives where it is for."""
 
+import inspect
 import json
 
 import keras
@@ -16,6 +17,7 @@ from keras_attention import (
     TransformerEncoderBlock,
 )
 from keras_attention.layers import ResidualConnection
+from keras_attention.layers.arguments import KERAS_ARGUMENTS
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -126,17 +128,34 @@ def test_config_round_trip_of_every_argument(kind):
         IN_PARTS.get(kind, lambda made: None)(made)
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        TransformerEncoderBlock(2, 11),
-        TransformerDecoderBlock(2, 11),
-        TransformerEncoder(1, 11, 2),
-        TransformerDecoder(13, 1, 6, 11, 2),
-        Transformer(13, 1, 6, 11, 2),
-    ],
-    ids=lambda made: type(made).__name__,
-)
+MADE = [
+    TransformerEncoderBlock(2, 11),
+    TransformerDecoderBlock(2, 11),
+    TransformerEncoder(1, 11, 2),
+    TransformerDecoder(13, 1, 6, 11, 2),
+    Transformer(13, 1, 6, 11, 2),
+]
+each_made = pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
+
+
+@each_made
+def test_signature_and_help_show_what_the_config_has(made):
+    """And a config has all options flat, with the defaults that the signature shows."""
+    kind = type(made)
+    shown = inspect.signature(kind).parameters
+    config = made.get_config()
+    assert {*shown} - {"kwargs"} == {*config} - {*KERAS_ARGUMENTS}
+    sizes = {"num_heads", "intermediate_dim", "num_layers", "vocabulary_size", "hidden_dim"}
+    for name in {*shown} - sizes - {"kwargs", "kernel_initializer"}:
+        assert shown[name].default == config[name], name
+        assert f"\n    {name}: " in kind.__init__.__doc__
+    with pytest.raises(
+        (TypeError, ValueError), match=" no argument 'drop_out'. Did you mean 'dropout'"
+    ):
+        kind.from_config({**config, "drop_out": 0.1})
+
+
+@each_made
 def test_files_of_plain_layers_may_say_that_they_have_no_branches(made):
     """They had these options before the Weighted Transformer was a class of its own."""
     off = {"branch_feed_forward": None, "branched_decoder": "cross"}
@@ -144,3 +163,10 @@ def test_files_of_plain_layers_may_say_that_they_have_no_branches(made):
     assert type(made).from_config({**config, **off}).get_config() == config
     with pytest.raises((TypeError, ValueError), match="branch_feed_forward"):
         type(made).from_config({**config, **off, "branch_feed_forward": "shared"})
+
+
+@pytest.mark.parametrize("kind", [TransformerEncoderBlock, TransformerDecoderBlock])
+def test_files_of_blocks_may_name_their_window_as_keras_does(kind):
+    config = kind(2, 11, attention_window=3).get_config()
+    before = {**config, "sliding_window": config.pop("attention_window")}
+    assert kind.from_config(before).attention_window == 3

@@ -125,7 +125,7 @@ def test_a_block_refuses_what_only_attention_can_use():
         with pytest.raises(ValueError, match=problem):
             layer(X, MEMORY, **arguments)
     for options, problem in (
-        ({"sliding_window": 3}, "An SSRU has no window"),
+        ({"attention_window": 3}, "An SSRU has no window"),
         ({"decoder_cell": "lstm"}, "`decoder_cell` must be one of"),
     ):
         with pytest.raises(ValueError, match=problem):

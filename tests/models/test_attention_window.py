@@ -30,7 +30,7 @@ def model(**options):
 @pytest.mark.parametrize("kind", [TransformerEncoderBlock, TransformerDecoderBlock])
 def test_a_block_with_a_window_equals_one_with_a_mask(kind):
     windowed, masked = (
-        kind(N, F, dropout=0.0, kernel_initializer="he_normal", seed=2, sliding_window=window)
+        kind(N, F, dropout=0.0, kernel_initializer="he_normal", seed=2, attention_window=window)
         for window in (WINDOW, None)
     )
     is_decoder = kind is TransformerDecoderBlock

@@ -180,7 +180,7 @@ def test_every_argument_is_in_the_config(make, more):
         one.build((None, None, D))
     assert [w.shape for w in again.weights] == [w.shape for w in made.weights]
     blocks = [*getattr(again, "encoder_blocks", []), *getattr(again, "decoder_blocks", [])]
-    assert {block.sliding_window for block in blocks} == {7}
+    assert {block.attention_window for block in blocks} == {7}
     assert {block.self_attention.value_dim for block in blocks} == {5}
 
 
