@@ -24,7 +24,7 @@ from keras_attention.interop.foreign import (
     read_foreign_json,
     with_row,
 )
-from keras_attention.interop.own_preset import DROPOUTS
+from keras_attention.spec.options import DROPOUTS
 from keras_attention.spec.parts import (
     BlockSpec,
     EmbeddingSpec,

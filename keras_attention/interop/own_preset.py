@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_attention.interop.foreign import Settings, checked
 from keras_attention.spec.files import from_json
+from keras_attention.spec.options import DROPOUTS
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile, is_inside, read_signed_json, verify_files
@@ -26,7 +27,6 @@ CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 TOKENIZER = "assets/tokenizer"
 CARD, CARD_TEXT = "card.json", "README.md"
 # Arguments of `Transformer` that a spec does not have; its name and dtype are not among them.
-DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 MODEL_OPTIONS = (*DROPOUTS, "recompute", "seed")
 REMEDY = "Download or copy the preset again."
 # Types of the entries of the manifest.

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import keras
 
-from keras_attention.utils.arguments import check, kind_of_name, meanings, rules
+from keras_attention.utils.arguments import check, kind_of_name, meanings, rules, shown_type
 from keras_attention.utils.checks import did_you_mean
 
 # What `keras.Model` and `keras.layers.Layer` take as well.
@@ -91,14 +91,15 @@ def takes(options: type) -> Callable[[Constructor], Constructor]:
     def shown(function: Constructor) -> Constructor:
         known, given = rules(options), inspect.signature(function).parameters
         *own, others = [
-            one.replace(annotation=known.get(one.name, one.annotation)) for one in given.values()
+            one.replace(annotation=shown_type(known.get(one.name, one.annotation)))
+            for one in given.values()
         ]
         more = [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=getattr(options, name, inspect.Parameter.empty),
-                annotation=known[name],
+                annotation=shown_type(known[name]),
             )
             for name in known
             if name not in given

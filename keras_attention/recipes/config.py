@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.normalization import normalize
 from keras_attention.data.symbols import checked_symbols
-from keras_attention.spec.options import TransformerOptions
+from keras_attention.spec.options import DROPOUTS, TransformerOptions
 from keras_attention.utils.arguments import (
     BeamSize,
     FromZero,
@@ -198,11 +198,11 @@ class TranslationConfig:
                 "model has its vocabulary. Leave them out: tags that it knows are whole in any case."
             )
         if self.start_from is not None:
-            decided = [name for name in self.model_arguments if name not in NOT_IN_A_MODEL]
+            decided = [name for name in self.model_arguments if name not in DROPOUTS]
             if decided:
                 raise ValueError(
                     f"`model_arguments` has {decided[0]!r}, which the model of `start_from` decides. Leave "
-                    f"it out: only {', '.join(NOT_IN_A_MODEL)} may be given."
+                    f"it out: only {', '.join(DROPOUTS)} may be given."
                 )
         elif self.freeze is not None:
             raise ValueError(
@@ -263,8 +263,6 @@ NEWER = (
     *("best_by", "final_model", "symbols", "source_prefix", "mixture", "ema"),
     *("guided_alignment", "guided_alignment_weight", "guided_alignment_head"),
 )
-# What `model_arguments` may say of a pretrained model: what is not in its weights.
-NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
 # Arguments of `Transformer` that a run takes from its tokenizer or from its other settings.
 NOT_OF_A_RUN = (
     *(

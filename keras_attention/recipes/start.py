@@ -11,7 +11,8 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Preset, read_preset
 from keras_attention.data.word_alignments import WordAlignments
-from keras_attention.recipes.config import BUDGET, NEWER, NOT_IN_A_MODEL, TranslationConfig
+from keras_attention.recipes.config import BUDGET, NEWER, TranslationConfig
+from keras_attention.spec.options import DROPOUTS
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_boolean, check_has, depths_of
@@ -40,7 +41,7 @@ def model_arguments(config: TranslationConfig) -> dict[str, Any]:
         return config.model_arguments
     known = start_of(config.start_from).model_options
     # Rates of 0 that are the default of `Transformer` go without saying.
-    own = {name: known[name] for name in NOT_IN_A_MODEL if known.get(name) or name == "dropout"}
+    own = {name: known[name] for name in DROPOUTS if known.get(name) or name == "dropout"}
     return {**own, **config.model_arguments}
 
 

@@ -18,6 +18,9 @@ from keras_attention.utils.arguments import (
 )
 from keras_attention.utils.checks import check_integer, check_iterable
 
+# Options of training, which the weights of a model do not tell.
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockOptions:

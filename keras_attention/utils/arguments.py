@@ -11,6 +11,7 @@ import collections.abc
 import dataclasses
 import functools
 import inspect
+import operator
 import os
 import re
 import sys
@@ -185,6 +186,15 @@ def bare(rule: Any) -> Any:
     (<class 'int'>, <class 'str'>)
     """
     return typing.get_args(rule)[0] if typing.get_origin(rule) is Annotated else rule
+
+
+def shown_type(rule: Any) -> Any:
+    """Return an annotation as a signature shows it to people: its types alone.
+
+    >>> shown_type(Count | None)
+    int | None
+    """
+    return functools.reduce(operator.or_, map(bare, kinds_of(rule)))
 
 
 @functools.cache
