@@ -132,7 +132,9 @@ def test_rooms_without_keras_import_no_backend():
         for path in (path for path in FILES if relative(path).startswith(f"{room}/")):
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             (heavy if path.name in exceptions else light).append(module.removesuffix(".__init__"))
-    light.append("keras_attention.recipes.start")  # A wrong start is refused before Keras starts.
+    light.append(
+        "keras_attention.recipes.start"
+    )  # It finds a pretrained model before Keras starts.
     program = f"""
 import importlib, sys
 

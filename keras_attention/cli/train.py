@@ -22,6 +22,7 @@ from keras_attention.spec.options import TransformerOptions
 from keras_attention.utils.arguments import check, rules
 from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
+from keras_attention.utils.lazily import check_event_files, check_moses
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
 
@@ -182,12 +183,11 @@ def _train(
     recipe = recipe or sized_recipe(len(corpus.train), options)
     config = configured(recipe, options)
     finish = options.get("finish", False)
-    if "output_dir" in options and not plan:
-        from keras_attention.recipes.start import Start
-
-        Start(corpus, config, RunFolder(options["output_dir"]), finish).check()
     if config.preset != recipe.preset:
         say(_kept_text(recipe, config))
+    if not plan:
+        check_event_files()
+        check_moses()
     start_backend()
     if plan:
         return _plan(corpus, config, options)
@@ -304,6 +304,8 @@ def part_of(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
 
 def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> None:
     """Refuse what cannot be written, before hours of training and not after."""
+    if "output_dir" in options and not plan:
+        RunFolder(options["output_dir"]).check_own()
     if "plan_try" in options and not plan:
         raise ValueError("--plan-try and --plan-no-try need --plan.")
     if "finish" in options:

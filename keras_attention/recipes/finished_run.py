@@ -12,15 +12,16 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.run import Run
-from keras_attention.utils.checks import check_path
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.run_folder import RunFolder
 
 
 class FinishedRun(Run):
     """A finished run, opened from its folder alone: its text need not be there any more."""
 
+    @checked
     def __init__(self, folder: str | os.PathLike[str]):
-        self.folder = RunFolder(check_path("folder", folder))
+        self.folder = RunFolder(folder)
         known = self.settings
         self.folder.check_finished()
         self.resolved = Resolved.of_settings(known)

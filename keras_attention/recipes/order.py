@@ -29,12 +29,14 @@ from keras_attention.recipes.text import OLD_DOMAIN
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
 from keras_attention.training.checkpoints import save_average
 from keras_attention.training.distribution import device_kind
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.checks import counted
 from keras_attention.utils.files import write_atomically
 from keras_attention.utils.progress import activity, say, show
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 
+@checked
 def train_translation(
     corpus: Corpus,
     config: TranslationConfig,

@@ -17,8 +17,8 @@ from keras_attention.recipes.catalog import forecast_for
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
 from keras_attention.recipes.run import Run
+from keras_attention.utils.arguments import checked
 from keras_attention.utils.cache import cache_folder
-from keras_attention.utils.checks import check_boolean, check_path
 from keras_attention.utils.forecast import Forecast
 from keras_attention.utils.progress import activity
 
@@ -159,6 +159,7 @@ class Plan:
         ]
 
 
+@checked
 def plan_training(
     corpus: Corpus,
     config: TranslationConfig,
@@ -188,9 +189,7 @@ def plan_training(
     (10000, 10000)
     """
     started = time.monotonic()
-    if try_longest is not None:
-        check_boolean("try_longest", try_longest)
-    run = Run(corpus, config, "plan" if folder is None else check_path("folder", folder))
+    run = Run(corpus, config, folder or "plan")
     if folder is None:  # Nothing is written into the folder of a run that is only planned.
         run.shared = _plan_folder(corpus, config)
     run.resolved.check(corpus.train)

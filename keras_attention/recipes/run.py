@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from keras_attention.callbacks.base import checked_callbacks
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.data.word_alignments import WordAlignments
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import matmul_peak
 from keras_attention.evaluation.perplexity import PerplexityMeter
@@ -26,7 +27,7 @@ from keras_attention.recipes.config import BUDGET, TranslationConfig
 from keras_attention.recipes.messages import finished_text
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.shares import check_is_shared, check_shares
-from keras_attention.recipes.start import Start
+from keras_attention.recipes.start import FOLLOWS_BUDGET, settings_of, with_budget
 from keras_attention.training.agreement import (
     check_agreement,
     check_same_texts,
@@ -36,13 +37,13 @@ from keras_attention.training.agreement import (
 from keras_attention.training.checkpoint_store import read_manifest
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
 from keras_attention.training.joining import check_launch, check_workers
-from keras_attention.utils.checks import check_path
+from keras_attention.utils.lazily import check_event_files, check_moses
 from keras_attention.utils.progress import say, silenced
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 from keras_attention.utils.versions import environment
 
 
-class Run(Start):
+class Run:
     """A run of training: a text, settings, and the folder of all that comes of them.
 
     Its parts are made when they are first asked for: the tokenizer, the batches, the model. `started` claims
@@ -63,6 +64,11 @@ class Run(Start):
         report: The report of a finished run, else None.
     """
 
+    # Settings beside those of `TranslationConfig` that identify a run, and those that may change.
+    more_settings: Mapping[str, Any] = {}
+    more_changeable: tuple[str, ...] = ()
+    scores_translations = True
+
     def __init__(
         self,
         corpus: Corpus,
@@ -73,7 +79,8 @@ class Run(Start):
         finish: bool = False,
         callbacks: Sequence[keras.callbacks.Callback] | None = None,
     ):
-        super().__init__(corpus, config, RunFolder(check_path("output_dir", folder)), finish)
+        self.corpus, self.config, self.finish = corpus, config, finish
+        self.folder = RunFolder(folder)
         self.shared = self.folder.path if shared is None else Path(shared)
         self.callbacks = checked_callbacks(callbacks or ())
         self.devices = Devices()
@@ -89,9 +96,25 @@ class Run(Start):
         return Resolved.of(self.config)
 
     @property
-    def row_multiple(self) -> int:
-        """The number that divides the rows of a batch on these devices."""
-        return self.resolved.row_multiple
+    def settings(self) -> dict[str, Any]:
+        """The settings that identify the run, as `config.json` has them."""
+        rows = self.resolved.row_multiple
+        return {
+            **settings_of(self.corpus, self.config, rows, self.alignments),
+            **self.more_settings,
+        }
+
+    @property
+    def changeable(self) -> tuple[str, ...]:
+        """The settings that may differ from those in the folder; all of the budget if the run ends now."""
+        ends = BUDGET if self.finish else ()
+        return (*self.config.changeable, *ends, *self.more_changeable)
+
+    @functools.cached_property
+    def alignments(self) -> WordAlignments | None:
+        """The word alignments that a head learns, if there are some."""
+        given = self.config.guided_alignment
+        return None if given is None else WordAlignments(self.corpus, given)
 
     # What a run is made of.
 
@@ -192,8 +215,10 @@ class Run(Start):
     def check(self) -> None:
         """Refuse what cannot be trained, in all processes, before anything is written."""
         with failing_together():
-            self.check_packages()
-            self.set_budget()
+            check_event_files()
+            if self.scores_translations:
+                check_moses()
+            self.config = with_budget(self.config, self.folder, self.finish)
         if self.finish and is_chief():
             steps, minutes = self.config.steps, self.config.minutes
             end = f"{steps:,} updates" if steps else f"{minutes:g} minutes"
@@ -210,7 +235,8 @@ class Run(Start):
         place = str(self.folder.path.resolve())
         check_agreement({**settings, **environment(), "machine": None, "output_dir": place})
         with failing_together():
-            self.folder.check(settings, self.changeable, self.reasons)
+            why = dict.fromkeys(BUDGET, FOLLOWS_BUDGET)  # where `changeable` lacks it
+            self.folder.check(settings, self.changeable, why)
 
     @contextlib.contextmanager
     def started(self) -> Iterator[None]:

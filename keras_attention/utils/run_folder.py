@@ -212,12 +212,17 @@ class RunFolder:
             changeable: Names of settings that may change when a run is resumed, such as its budget.
             reasons: Why a setting, by name, may not change, as the end of a sentence.
         """
+        there = self.check_own()
+        if there and self.has_trained():
+            self._check_same(there, _as_json(settings), changeable, reasons or {})
+
+    def check_own(self) -> dict[str, Any]:
+        """Return the settings of the run in this folder, {} if there is none; refuse what is no run's."""
         if self.config.exists():
-            there = self._own_settings()
-            if self.has_trained():
-                self._check_same(there, _as_json(settings), changeable, reasons or {})
-        elif self.path.exists() and (not self.path.is_dir() or self._foreign_files()):
+            return self._own_settings()
+        if self.path.exists() and (not self.path.is_dir() or self._foreign_files()):
             raise self._foreign()
+        return {}
 
     def claim(self, settings: Mapping[str, Any], changeable: Collection[str] = ()) -> None:
         """Write the settings of this run into the folder, after `check`.

@@ -18,7 +18,7 @@ from keras_attention.recipes import RECIPES as RECIPES_OF_ALL
 from keras_attention.recipes import TranslationConfig
 from keras_attention.recipes import order as recipe
 from keras_attention.recipes import plan as planning
-from keras_attention.recipes.start import Start
+from keras_attention.recipes.run import Run
 from keras_attention.utils.arguments import rules
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, write_files
@@ -177,14 +177,14 @@ def test_a_packed_text_is_the_same_run(asked, tmp_path):
     second, *_ = asked(*text_of(packed), *languages, recipes=RECIPES_OF_ALL)
     assert (first.name, second.name) == ("train", "one")
     folder = RunFolder(tmp_path / "run")
-    folder.claim(Start(first, config, folder).settings, config.changeable)
+    folder.claim(Run(first, config, folder.path).settings, config.changeable)
     (folder.checkpoints / "update-00000001").mkdir(parents=True)
-    folder.check(Start(second, config, folder).settings, config.changeable)
+    folder.check(Run(second, config, folder.path).settings, config.changeable)
     packed[0].write_bytes(lzma.compress(files[0].read_bytes() + b"one more\n"))
     packed[1].write_bytes(lzma.compress(files[1].read_bytes() + b"noch eins\n"))
     longer, *_ = asked(*text_of(packed), *languages, recipes=RECIPES_OF_ALL)
     with pytest.raises(ValueError, match="another configuration .*train text differs"):
-        folder.check(Start(longer, config, folder).settings, config.changeable)
+        folder.check(Run(longer, config, folder.path).settings, config.changeable)
 
 
 @pytest.mark.parametrize(
