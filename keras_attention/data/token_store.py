@@ -92,7 +92,10 @@ class TokenStore:
     def build(
         cls,
         folder: str | os.PathLike[str],
-        text: Iterable[tuple[str, str]],
+        text: Annotated[
+            Iterable[tuple[str, str]],
+            Has("a ParallelText, such as the parts of a corpus", "fingerprint"),
+        ],
         tokenizer: Annotated[Tokenizer, Has("a Tokenizer", "encode", "fingerprint")],
         verbose: bool = True,
         dropout: Rate = 0.0,
@@ -179,11 +182,6 @@ class TokenStore:
             raise ValueError(
                 "Without `dropout`, all samples of a text are the same. Leave out `samples`, or pass a "
                 f"`dropout` such as 0.1. Received: samples={samples}, dropout={dropout!r}"
-            )
-        if not hasattr(text, "fingerprint"):
-            raise ValueError(
-                "`text` must be a ParallelText, such as the parts of a corpus. "
-                f"Received: {type(text).__name__}"
             )
         wanted = {
             "format_version": FORMAT_VERSION,

@@ -132,7 +132,9 @@ def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any
         check_iterable(name, value)
         is_lazy = origin is collections.abc.Iterable and not isinstance(value, list | tuple)
         rule = Any if is_lazy or not parts else parts[0]
-        return value if rule is Any else [check(name, each, rule) for each in value]
+        if rule is Any:
+            return value
+        return [check(f"{name}[{index}]", each, rule) for index, each in enumerate(value)]
     if origin is tuple and parts == (str, ...):
         return tuple(check_texts(name, value))
     if origin is tuple and Ellipsis not in parts:
@@ -143,7 +145,7 @@ def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any
         return tuple(map(check, [name] * len(parts), value, parts))
     is_ours = dataclasses.is_dataclass(kind)
     if is_ours and not isinstance(value, origin):
-        raise ValueError(f"`{name}` must be a {origin.__name__}. Received: {name}={value!r}")
+        raise ValueError(f"`{name}` must be `{origin.__name__}`. Received: {name}={value!r}")
     return value
 
 
@@ -151,7 +153,7 @@ def _checked_items(name: str, values: Any, rule: Any) -> Any:
     check_has(name, values, "a dict", "items")
     if rule is Any:
         return values
-    return {key: check(name, value, rule) for key, value in values.items()}
+    return {key: check(f"{name}[{key!r}]", value, rule) for key, value in values.items()}
 
 
 class Has:
