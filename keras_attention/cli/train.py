@@ -16,9 +16,9 @@ from keras_attention.cli.options import Parser, add_options, adding, as_toml, fl
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
 from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
-from keras_attention.recipes.config import NOT_IN_A_MODEL, TranslationConfig, model_rules
+from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
-from keras_attention.spec.options import TransformerOptions
+from keras_attention.spec.options import DROPOUTS, TransformerOptions
 from keras_attention.utils.arguments import check, rules
 from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
@@ -375,7 +375,7 @@ def _check_start_from(options: Mapping[str, Any]) -> None:
     decided = [
         name for name in ("preset", "vocabulary_size", "tokenizer_algorithm") if name in options
     ]
-    decided += [name for name in model_options(options) if name not in NOT_IN_A_MODEL]
+    decided += [name for name in model_options(options) if name not in DROPOUTS]
     if decided:
         raise ValueError(
             f"{flag(decided[0])} cannot be combined with --from: the pretrained model has its "

@@ -251,7 +251,7 @@ def test_translations_that_are_not_finite_are_not_logged(tmp_path, log):
         ([], "at least one"),
         ([("a dog", " ")], "a source text and its translation"),
         ([("a dog", "\u200b")], "a source text and its translation"),
-        (["ab"], "2 values. Received: pairs\[0\]='ab'"),
+        (["ab"], r"2 values. Received: pairs\[0\]='ab'"),
         ([("a dog " * 100, "ein Hund")], "128 tokens on a side"),
     ],
 )
