@@ -356,16 +356,10 @@ def _is_bare_projection(layer: Any) -> bool:
 
 def _kernel_and_bias(layer: Any) -> tuple[Any, Any]:
     """Return a projection's weights in its compute dtype."""
-    dtype = layer.compute_dtype
-    bias = None if layer.bias is None else _cast(layer.bias, dtype)
-    return _cast(layer.kernel, dtype), bias
-
-
-def _cast(weight: Any, dtype: str) -> Any:
-    """`ops.cast`, which takes longer where there is nothing to do."""
-    value = weight.value if isinstance(weight, keras.Variable) else weight
-    is_there = keras.backend.standardize_dtype(value.dtype) == dtype
-    return value if is_there else ops.cast(value, dtype)
+    weights = layer.kernel, layer.bias
+    if layer.compute_dtype == layer.variable_dtype:
+        return weights
+    return tuple(x if x is None else ops.cast(x, layer.compute_dtype) for x in weights)
 
 
 def project(layer: Any, inputs: Any, input_axes: int = 1) -> Any:

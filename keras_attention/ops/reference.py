@@ -24,7 +24,11 @@ def is_float64(tensor: Any) -> bool:
     On JAX and PyTorch, `keras.backend.result_type("float64")` is float32.
     """
     dtype = getattr(tensor, "dtype", None)
-    return dtype is not None and backend.standardize_dtype(dtype) == "float64"
+    return dtype is not None and _name_of(dtype) == "float64"
+
+
+# Asked at each operation, and each time Keras would search its tables.
+_name_of = functools.cache(backend.standardize_dtype)
 
 
 def at_least_float32(tensor: Any) -> Any:

@@ -29,8 +29,8 @@ TRANSPOSE_FROM_WIDTH = 256
 # Rows that become columns at once.
 TRANSPOSE_BLOCK_ROWS = 64
 # On a CPU the fused backward pass of attention is slower than products and softmax while the scores
-# of a head, T x S, stay in the cache.
-SMALLEST_FUSED_SCORES = 512 * 512
+# of a head, T x S, stay in the cache, unless they are so few that the number of operations counts.
+SMALLEST_UNFUSED_SCORES, SMALLEST_FUSED_SCORES = 16 * 16, 512 * 512
 # The embedding tables that have a hook which makes their gradients dense; forgotten with the table.
 _DENSE_GRADIENTS: Any = WeakTensorKeyDictionary()
 
@@ -59,14 +59,22 @@ def linear(
     inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
 ) -> Any:
     """See `keras_attention.ops.reference.linear`; the product itself adds the bias."""
-    output_axes = kernel.shape[input_axes:]
-    given = [as_tensor(x) for x in (inputs, kernel, bias) if x is not None]
-    if not is_fast(math.prod(output_axes)) or len({tensor.dtype for tensor in given}) > 1:
+    inputs, kernel = as_tensor(inputs), as_tensor(kernel)
+    bias = None if bias is None else as_tensor(bias)
+    is_mixed = inputs.dtype != kernel.dtype or (bias is not None and bias.dtype != kernel.dtype)
+    if is_mixed or not is_fast(math.prod(kernel.shape[input_axes:])):
         return reference.linear(inputs, kernel, bias, relu, input_axes)
-    leading, rows = given[0].shape[:-input_axes], math.prod(kernel.shape[:input_axes])
-    bias = None if bias is None else given[2].reshape(-1)
-    outputs = _product(given[0].reshape(-1, rows), given[1].reshape(rows, -1), bias, relu)
-    return outputs.reshape(*leading, *output_axes)
+    matrix = _flat(kernel, input_axes)
+    bias = bias if bias is None or bias.ndim == 1 else bias.reshape(-1)
+    outputs = _product(_flat(inputs, inputs.ndim - input_axes), matrix, bias, relu)
+    if inputs.ndim == 2 and kernel.ndim == 2:
+        return outputs
+    return outputs.view(*inputs.shape[:-input_axes], *kernel.shape[input_axes:])
+
+
+def _flat(tensor: Any, axes: int) -> Any:
+    """Return the matrix of a tensor whose first axes become rows, and the others columns."""
+    return tensor if tensor.ndim == 2 else tensor.reshape(-1, math.prod(tensor.shape[axes:]))
 
 
 def _product(rows: Any, matrix: Any, bias: Any, relu: bool = False) -> Any:
@@ -80,12 +88,13 @@ def joined_linear(
     inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None
 ) -> list[Any]:
     """See `keras_attention.ops.reference.joined_linear`."""
+    kernels = [as_tensor(kernel) for kernel in kernels]
     sizes = [math.prod(kernel.shape[1:]) for kernel in kernels]
     if not is_fast(sum(sizes)) or inputs.dtype != kernels[0].dtype:
         return reference.joined_linear(inputs, kernels, biases)
     biases = None if biases is None else [as_tensor(bias) for bias in biases]
     width, leading = inputs.shape[-1], inputs.shape[:-1]
-    matrix = torch.cat([kernel.reshape(width, -1) for kernel in kernels], -1)
+    matrix = torch.cat([_flat(kernel, 1) for kernel in kernels], -1)
     bias = None if biases is None else torch.cat([part.reshape(-1) for part in biases])
     outputs = _product(inputs.reshape(-1, width), matrix, bias)
     shapes = {tuple(kernel.shape[1:]) for kernel in kernels}
@@ -289,18 +298,22 @@ def dot_product_attention(
     flash: bool | None = False,
 ) -> tuple[Any, Any]:
     """See `keras_attention.ops.reference.dot_product_attention`."""
-    if dropout is None and (flash or (flash is None and _fused_is_faster(query, key))):
-        return reference.attend_without_blind_rows(_fused, query, key, value, mask, scale), None
-    if not is_fast(query.shape[-2] * query.shape[-1]):
+    is_fused = dropout is None and (flash or (flash is None and _fused_is_faster(query, key)))
+    can_look = is_fast(query.shape[-2] * query.shape[-1])
+    if not (is_fused or can_look):
         return reference.dot_product_attention(query, key, value, mask, scale, dropout)
-    batch, length, heads, _ = query.shape
-    query, key, value = (_heads_first(tensor) for tensor in (query, key, value))
     blind = None
     if mask is not None:
         # Rows that may attend to nothing attend to all, and lose what they got.
+        mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
         blind = ~mask.any(-1, keepdim=True)
-        blind = None if blind.device.type == "cpu" and not bool(blind.any()) else blind
+        blind = None if can_look and blind.is_cpu and not bool(blind.any()) else blind
         mask = mask if blind is None else mask | blind
+    if is_fused:
+        outputs = _fused(query, key, value, mask, scale)
+        return outputs if blind is None else outputs.masked_fill(blind.transpose(1, 2), 0.0), None
+    batch, length, heads, _ = query.shape
+    query, key, value = (_heads_first(tensor) for tensor in (query, key, value))
     weights = _Weights.apply(query, key, mask, scale, heads)
     weights = weights.view(batch, heads, length, key.shape[1])
     if blind is not None:
@@ -311,10 +324,10 @@ def dot_product_attention(
 
 
 def _fused_is_faster(query: Any, key: Any) -> bool:
-    if query.device.type != "cpu":
+    if not (query.is_cpu and torch.is_grad_enabled()):
         return True
-    is_long = query.shape[1] * key.shape[1] >= SMALLEST_FUSED_SCORES
-    return is_long or not torch.is_grad_enabled()
+    scores = query.shape[1] * key.shape[1]
+    return not SMALLEST_UNFUSED_SCORES <= scores < SMALLEST_FUSED_SCORES
 
 
 def _fused(query, key, value, mask, scale):
