@@ -28,9 +28,6 @@ TRANSPOSE_IF_WIDER_BY = 3
 TRANSPOSE_FROM_WIDTH = 256
 # Rows that become columns at once.
 TRANSPOSE_BLOCK_ROWS = 64
-# On a CPU the fused backward pass of attention is slower than products and softmax while the scores
-# of a head, T x S, stay in the cache, unless they are so few that the number of operations counts.
-SMALLEST_UNFUSED_SCORES, SMALLEST_FUSED_SCORES = 16 * 16, 512 * 512
 # The embedding tables that have a hook which makes their gradients dense; forgotten with the table.
 _DENSE_GRADIENTS: Any = WeakTensorKeyDictionary()
 
@@ -298,7 +295,7 @@ def dot_product_attention(
     flash: bool | None = False,
 ) -> tuple[Any, Any]:
     """See `keras_attention.ops.reference.dot_product_attention`."""
-    is_fused = dropout is None and (flash or (flash is None and _fused_is_faster(query, key)))
+    is_fused = dropout is None and flash is not False
     can_look = is_fast(query.shape[-2] * query.shape[-1])
     if not (is_fused or can_look):
         return reference.dot_product_attention(query, key, value, mask, scale, dropout)
@@ -321,13 +318,6 @@ def dot_product_attention(
     applied = weights if dropout is None else dropout(weights)
     outputs = torch.bmm(applied.flatten(0, 1), value)
     return outputs.view(batch, heads, length, -1).transpose(1, 2), weights
-
-
-def _fused_is_faster(query: Any, key: Any) -> bool:
-    if not (query.is_cpu and torch.is_grad_enabled()):
-        return True
-    scores = query.shape[1] * key.shape[1]
-    return not SMALLEST_UNFUSED_SCORES <= scores < SMALLEST_FUSED_SCORES
 
 
 def _fused(query, key, value, mask, scale):
