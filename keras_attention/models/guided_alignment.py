@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from keras import ops
 from keras.backend import standardize_dtype
@@ -16,6 +16,16 @@ from keras_attention.utils.checks import check_integer, depths_of
 
 # A weight of the head may be 0 after rounding. In float16 its gradient must stay below 65,504.
 LEAST_WEIGHT, LEAST_HALF_WEIGHT = 1e-9, 1e-4
+
+
+def _check_pair(name: str, head: Any) -> Any:
+    is_pair = isinstance(head, Sequence) and not isinstance(head, str) and len(head) == 2
+    if not is_pair:
+        raise ValueError(f"`{name}` must be a layer and a head of it, from 0. Received: {head!r}")
+    return head
+
+
+Head = Annotated[Sequence[int], _check_pair]
 
 
 class Kept(threading.local):
@@ -53,7 +63,7 @@ class GuidedModel(TrainableModel):
         optimizer: Any = "rmsprop",
         loss: Any = None,
         accumulation_steps: int = 1,
-        alignment_head: Sequence[int] | None = None,
+        alignment_head: Head | None = None,
         alignment_weight: Positive = 0.05,
         **kwargs: Any,
     ) -> None:
@@ -113,9 +123,6 @@ class GuidedModel(TrainableModel):
 
 def checked_head(name: str, head: Any, layers: int, heads: int) -> tuple[int, int]:
     """Return a head, its layer and its number; raise a ValueError unless there is one."""
-    is_pair = isinstance(head, Sequence) and not isinstance(head, str) and len(head) == 2
-    if not is_pair:
-        raise ValueError(f"`{name}` must be a layer and a head of it, from 0. Received: {head!r}")
     for size, number, what in ((layers, head[0], "layer"), (heads, head[1], "head")):
         check_integer(name, number, least=0)
         if number >= size:
