@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,8 @@ def choose_buckets(
     """Sort pairs into buckets by source and target length, so that there is little padding.
 
     Starts with one bucket. Each step splits the bucket that gains most, at the length (on either side)
-    that saves most positions. More buckets need less padding but leave more incomplete batches. The
+    that saves most: positions, and shares of a batch, so that batches are full although their rows are
+    rounded down to a multiple. More buckets need less padding but leave more incomplete batches. The
     result is the step with the fewest positions, those of incomplete batches included. The lengths are an int
     array (2, pairs), of source and target.
 
@@ -57,7 +59,7 @@ def choose_buckets(
     keys, cell_of_pair, counts = _counted(lengths[0].astype("int64") * base + lengths[1], base**2)
     cells = Cells(np.stack([keys // base, keys % base]), counts)
     members = [np.ones(len(counts), bool)]  # of each bucket: its cells
-    splits = [(-gain, 0, left) for gain, left in [_best_split(cells)]]
+    splits = [(-gain, 0, left) for gain, left in [_best_split(cells, batch_tokens, num_replicas)]]
     best, best_positions = _shapes(cells, members, batch_tokens, num_replicas), None
     while True:
         shapes = _shapes(cells, members, batch_tokens, num_replicas)
@@ -76,7 +78,7 @@ def choose_buckets(
             mask = np.zeros(len(counts), bool)
             mask[inside[part]] = True
             members[position : position + 1] = [mask]
-            gain, half = _best_split(cells.take(mask))
+            gain, half = _best_split(cells.take(mask), batch_tokens, num_replicas)
             heapq.heappush(splits, (-gain, position, half))
     bucket_of_cell = np.zeros(len(counts), "int16")
     for bucket, (_, mask) in enumerate(best):
@@ -100,25 +102,35 @@ def round_up(number, multiple: int):
     return -(-number // multiple) * multiple
 
 
-def _best_split(cells: Cells) -> tuple[int, np.ndarray]:
-    """Find the split, by length on one side, that saves most: return (positions saved, cells below it)."""
-    best = 0, np.zeros(len(cells.counts), bool)
+def _best_split(cells: Cells, batch_tokens: int, num_replicas: int) -> tuple[float, np.ndarray]:
+    """Find the split, by length on one side, that saves most: return (what it saves, cells below it)."""
+
+    def cost(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+        rows = rows_of(np.maximum(own, other), batch_tokens, num_replicas)
+        return own + other + batch_tokens / rows
+
+    best = 0.0, np.zeros(len(cells.counts), bool)
     for side in range(2):
         order = np.argsort(cells.lengths[side], kind="stable")
         own, other = cells.lengths[side][order], cells.lengths[1 - side][order]
-        # Positions of a row below and above the cut, if it comes after or before each cell.
-        below = own + np.maximum.accumulate(other)
-        above = own[-1] + np.maximum.accumulate(other[::-1])[::-1]
+        # Costs of a row below and above the cut, if it comes after or before each cell.
+        below = cost(own, np.maximum.accumulate(other))
+        above = cost(own[-1], np.maximum.accumulate(other[::-1])[::-1])
         pairs = np.cumsum(cells.counts[order])
         cuts = np.flatnonzero(own[1:] != own[:-1])
         if not len(cuts):
             continue
-        cost = pairs[cuts] * below[cuts] + (pairs[-1] - pairs[cuts]) * above[cuts + 1]
-        cut = int(np.argmin(cost))
-        saved = int(pairs[-1] * below[-1] - cost[cut])
+        costs = pairs[cuts] * below[cuts] + (pairs[-1] - pairs[cuts]) * above[cuts + 1]
+        cut = int(np.argmin(costs))
+        saved = float(pairs[-1] * below[-1] - costs[cut])
         if saved > best[0]:
             best = saved, cells.lengths[side] <= own[cuts[cut]]
     return best
+
+
+def rows_of(longest: Any, batch_tokens: int, num_replicas: int) -> Any:
+    """Return the rows of a full batch whose longer side has so many positions; an int or an int array."""
+    return batch_tokens // longest // num_replicas * num_replicas
 
 
 def _shapes(
@@ -128,7 +140,7 @@ def _shapes(
     buckets = []
     for mask in members:
         source, target = (int(length) for length in cells.lengths[:, mask].max(axis=1))
-        rows = batch_tokens // max(source, target) // num_replicas * num_replicas
+        rows = rows_of(max(source, target), batch_tokens, num_replicas)
         buckets.append((BatchShape(rows, source, target), mask))
     buckets.sort(
         key=lambda item: (max(item[0].source_length, item[0].target_length), item[0].positions)

@@ -345,8 +345,8 @@ def test_a_budget_that_a_learning_rate_follows_may_not_change(changes, frozen):
     assert set(RESUMABLE_FIELDS) - set(config.changeable) == frozen
 
 
-# After the ends of epochs, which have 7 updates; within an epoch it is 45.
-PERPLEXITIES = {7: 90.0, 14: 50.0, 21: 80.0, 28: 40.0, 35: 60.0}
+# After the ends of epochs, which have 6 updates; within an epoch it is 45.
+PERPLEXITIES = {6: 90.0, 12: 50.0, 18: 80.0, 24: 40.0, 30: 60.0}
 
 
 @pytest.fixture
@@ -365,28 +365,28 @@ BEST = dataclasses.replace(
 def test_the_best_checkpoint_is_the_result(files, tmp_path, known_perplexities, capsys):
     """Stopped twice, ended, prolonged: each time the best is that of a run in one go."""
     folder = tmp_path / "run"
-    assert stopped(files, folder, signal.SIGINT, 16, 19, BEST) == 130
-    assert stopped(files, folder, signal.SIGTERM, 17, 19, BEST) == 143
-    report = train(files, folder, 19, BEST)
-    found = {"by": "perplexity", "name": "update-00000019", "value": 45.0, "is_final": True}
+    assert stopped(files, folder, signal.SIGINT, 14, 17, BEST) == 130
+    assert stopped(files, folder, signal.SIGTERM, 15, 17, BEST) == 143
+    report = train(files, folder, 17, BEST)
+    found = {"by": "perplexity", "name": "update-00000017", "value": 45.0, "is_final": True}
     assert report["training"]["best_checkpoint"] == found  # where it ended
-    report = train(files, folder, 38, BEST)
-    found |= {"name": "update-00000028", "value": 40.0}
+    report = train(files, folder, 33, BEST)
+    found |= {"name": "update-00000024", "value": 40.0}
     assert report["training"]["best_checkpoint"] == found
-    assert train_alone(files, tmp_path / "whole", 38, BEST)
+    assert train_alone(files, tmp_path / "whole", 33, BEST)
     names = [
         sorted(p.name for p in (x / "checkpoints").iterdir()) for x in (folder, tmp_path / "whole")
     ]
-    assert names[0] == names[1] and "update-00000028" in names[0] and len(names[0]) <= 3
+    assert names[0] == names[1] and "update-00000024" in names[0] and len(names[0]) <= 3
 
     # The model is that checkpoint, here and in the files; the report says so.
     systems = report["evaluation"]["systems"]
-    assert list(systems)[-1] == "best by perplexity (update-00000028)"
+    assert list(systems)[-1] == "best by perplexity (update-00000024)"
     assert systems[list(systems)[-1]]["scores"]["bleu"]["score"] == report["test"]["bleu"]
     text = " ".join((folder / "report.txt").read_text("utf-8").split())
-    assert "best checkpoint update-00000028, by validation perplexity 40.00" in text
-    assert "result best by perplexity (update-00000028)" in text
-    assert "the best checkpoint by perplexity, update-00000028" in capsys.readouterr().out
+    assert "best checkpoint update-00000024, by validation perplexity 40.00" in text
+    assert "result best by perplexity (update-00000024)" in text
+    assert "the best checkpoint by perplexity, update-00000024" in capsys.readouterr().out
     model = keras.saving.load_model(folder / "model.keras", compile=False)
     best, last = (checkpoint_translator(folder, name).model for name in ("best", "last"))
     weights = [
@@ -396,7 +396,7 @@ def test_the_best_checkpoint_is_the_result(files, tmp_path, known_perplexities, 
     assert not all(map(np.array_equal, weights[0], weights[2]))
     assert (
         FinishedRun(folder).evaluation(Sentences(["a b"], ["c d"]))["best"]["name"]
-        == "update-00000028"
+        == "update-00000024"
     )
 
 
@@ -413,9 +413,9 @@ def test_patience_goes_by_the_same_measure(
     )
     report = train(files, tmp_path / "run", 99, config)
     training = report["training"]
-    assert training["updates"] == 28 and training["patience_is_over"]
+    assert training["updates"] == 24 and training["patience_is_over"]
     assert training["best_checkpoint"] == {
-        "by": "chrf", "name": "update-00000014", "value": 9.0, "is_final": False
+        "by": "chrf", "name": "update-00000012", "value": 9.0, "is_final": False
     }  # fmt: skip
     systems = list(report["evaluation"]["systems"])
     assert systems[0].startswith("best by chrf") and systems[-1].startswith("last checkpoint")
@@ -480,15 +480,15 @@ def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys):
 def test_a_moving_average_goes_on_exactly_and_is_the_result(files, tmp_path, capsys):
     config = dataclasses.replace(TINY, ema=0.9, attention_log=False)
     folder, whole = tmp_path / "run", tmp_path / "whole"
-    assert stopped(files, folder, signal.SIGINT, 9, 14, config) == 130
-    report = train(files, folder, 14, config)
-    history = train_alone(files, whole, 14, config)
-    assert same_state(folder, whole, 14)
+    assert stopped(files, folder, signal.SIGINT, 9, 12, config) == 130
+    report = train(files, folder, 12, config)
+    history = train_alone(files, whole, 12, config)
+    assert same_state(folder, whole, 12)
     pairs = zip(report["training"]["history"], history, strict=True)
     assert all(a["val_perplexity"] == b["val_perplexity"] for a, b in pairs)
 
     # What was validated and saved is the average in the checkpoint.
-    last = folder / "checkpoints" / "update-00000014"
+    last = folder / "checkpoints" / "update-00000012"
     finished = FinishedRun(folder)
     load_moving_average(finished.model, [last])
     wanted = PerplexityMeter(finished.model)(finished.validation)
@@ -502,10 +502,10 @@ def test_a_moving_average_goes_on_exactly_and_is_the_result(files, tmp_path, cap
         assert all(map(np.array_equal, weights[0], other))
     assert not all(map(np.array_equal, weights[0], weights[3]))
     assert list(report["evaluation"]["systems"]) == [
-        "last checkpoint (update-00000014)", "moving average (update-00000014)"
+        "last checkpoint (update-00000012)", "moving average (update-00000012)"
     ]  # fmt: skip
     assert (
-        "The moving average of the weights in update-00000014."
+        "The moving average of the weights in update-00000012."
         in (folder / "report.txt").read_text()
     )
     assert ", the moving average of the weights" in capsys.readouterr().out
@@ -513,5 +513,5 @@ def test_a_moving_average_goes_on_exactly_and_is_the_result(files, tmp_path, cap
         "moving average"
     )
     with pytest.raises(SystemExit):
-        train(files, folder, 14, TINY)
+        train(files, folder, 12, TINY)
     assert "ema: 0.9 there, None asked for" in capsys.readouterr().err
