@@ -37,9 +37,11 @@ def load_translator(model: str | os.PathLike[str], **options: Any) -> Translator
         ValueError: If it holds no finished model, the weights are damaged, or no engine can run it without
             Keras.
     """
+    from keras_attention.data.presets import load
     from keras_attention.decoding.translator import Translator
 
-    return Translator.from_spec(model, **options)
+    found = load(model)
+    return Translator(found.spec, found.tokenizer, **{**found.known(), **options})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

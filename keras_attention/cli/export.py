@@ -15,7 +15,7 @@ from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import read_lines
-from keras_attention.decoding.exports import FORMATS
+from keras_attention.decoding.pretrained import FORMATS
 from keras_attention.interop.ctranslate2 import Quantization
 from keras_attention.utils.progress import say, show
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.quiet import start_backend
-from keras_attention.data.presets import Preset, is_run, read_preset
+from keras_attention.data.presets import Loaded, is_run, load
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.presets import TRAINED
 from keras_attention.utils.progress import say
@@ -20,9 +20,9 @@ MODEL_HELP = (
 
 
 @functools.lru_cache(maxsize=2)
-def preset_of(model: str) -> Preset:
+def preset_of(model: str) -> Loaded:
     """Return a preset, or another program's model, checked first and used later: it is read once."""
-    return read_preset(model)
+    return load(model)
 
 
 def check_model(model: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def light_translator(model: str, **options: Any) -> Any:
     from keras_attention.decoding.translator import Translator
 
     try:
-        return Translator.from_preset(model if is_run(model) else preset_of(model), **options)
+        return Translator.from_preset(preset_of(model), **options)
     except SpecError:
         start_backend()
         return keras_translator(model, **options)
@@ -52,13 +52,11 @@ def keras_translator(model: str, **options: Any) -> Any:
 
     if is_run(model):
         return Translator.from_run(model, **options)
-    from keras_attention.decoding.pretrained import known_of
     from keras_attention.models.transformer import Transformer
 
     found = preset_of(model)
     keras_model = Transformer.from_spec(found.spec, **found.model_options)
-    given = {**found.options, **known_of(found), **options}
-    return Translator(keras_model, found.tokenizer, **given)
+    return Translator(keras_model, found.tokenizer, **{**found.known(), **options})
 
 
 def say_missing_heads(program: str, model: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
 from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
-from keras_attention.interop.own_preset import is_own_preset
+from keras_attention.data.formats.own_preset import is_own_preset
 from keras_attention.utils.checks import counted
 from keras_attention.utils.files import check_destination
 from keras_attention.utils.progress import activity

@@ -1,25 +1,78 @@
-"""One door to pretrained models: those of the package, folders, and handles of models on a hub."""
+"""One door to pretrained models: those of the package, runs, folders, and handles of models on a hub."""
 
 from __future__ import annotations
 
-import json
 import os
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keras_attention.data.model_card import card_of_run
-from keras_attention.data.preset_folders import Preset, is_foreign, read_folder
+from keras_attention.data.formats import (
+    ctranslate2,
+    firefox,
+    hugging_face,
+    onnx,
+    own_preset,
+    run,
+)
+from keras_attention.data.formats.loaded import Format, Loaded
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.hub import download, is_handle
-from keras_attention.interop.own_preset import MODEL_OPTIONS
-from keras_attention.spec.files import load_spec
 from keras_attention.spec.presets import PRESETS, TRAINED
 from keras_attention.utils.checks import check_choice, check_path, did_you_mean
-from keras_attention.utils.files import DamagedFile
-from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+
+# The first that knows a folder reads it: our exports, which have the manifest of a preset, too, are models of
+# others, and every program has a config.json. A further format is a file, and an entry here.
+FORMATS = (
+    ctranslate2.FORMAT,
+    hugging_face.FORMAT,
+    onnx.FORMAT,
+    own_preset.FORMAT,
+    firefox.FORMAT,
+    run.FORMAT,
+)
+SHOWN = 12
+
+
+def load(preset: str | os.PathLike[str] | Loaded, positions: str = POSITIONS[0]) -> Loaded:
+    """Read a pretrained model, if that is not done yet; see `Translator.from_preset` for what it takes.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        DamagedFile: If a file is cut off or changed.
+        ValueError: If the folder holds no model that is known, or one that cannot be represented.
+        ImportError: If a library for one of the files is not installed.
+    """
+    if isinstance(preset, Loaded):
+        return preset
+    check_choice("positions", positions, POSITIONS)
+    folder = preset_folder(preset)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder '{folder}'.")
+    found = format_of(folder)
+    if found is None:
+        names = sorted(file.name for file in folder.iterdir())
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise ValueError(
+            f"'{folder}' holds no model that is known: it has {', '.join(names[:SHOWN]) or 'no file'}{more}. "
+            f"Expected: {'; '.join(each.says for each in FORMATS)}."
+        )
+    if found.has_positions:
+        return found.read(folder, positions)
+    if positions != POSITIONS[0]:
+        raise ValueError(f"'{folder}' is {found.says}: its `positions` are {POSITIONS[0]!r}.")
+    return found.read(folder)
+
+
+def format_of(preset: str | os.PathLike[str]) -> Format | None:
+    """Return the format of a pretrained model's folder; None if none is known, or there is no folder."""
+    folder = preset_folder(preset)
+    return next((each for each in FORMATS if each.sniff(folder)), None)
+
+
+def is_run(preset: str | os.PathLike[str]) -> bool:
+    """Whether a folder is a run's, finished or not, and no preset or model of another program."""
+    return not is_handle(preset) and format_of(preset) is run.FORMAT
 
 
 def is_preset(name: Any) -> bool:
@@ -35,57 +88,13 @@ def is_preset(name: Any) -> bool:
     return name in TRAINED or is_handle(name) or os.sep in name or os.path.isdir(name)
 
 
-def is_run(preset: str | os.PathLike[str]) -> bool:
-    """Whether a folder is a run's, finished or not, and no preset or model of another program."""
-    if is_handle(preset):
-        return False
-    folder = preset_folder(preset)
-    return not is_foreign(folder) and RunFolder(folder).config.is_file()
-
-
-def read_preset(preset: str | os.PathLike[str] | Preset, positions: str = POSITIONS[0]) -> Preset:
-    """Read a pretrained model, if that is not done yet; see `Translator.from_preset`."""
-    if isinstance(preset, Preset):
-        return preset
-    check_choice("positions", positions, POSITIONS)
-    folder = preset_folder(preset)
-    if is_run(folder):
-        return preset_of_run(folder, lambda run: load_spec(run.spec))
-    return read_folder(folder, positions)
-
-
 def tokenizer_of_preset(preset: str | os.PathLike[str]) -> Tokenizer:
     """Return the tokenizer of a pretrained model; see `Translator.from_preset` for what it takes."""
-    return read_preset(preset).tokenizer
+    return load(preset).tokenizer
 
 
 # Here, because a tokenizer does not know what reads folders that hold one.
 Tokenizer.from_preset = staticmethod(tokenizer_of_preset)
-
-
-def preset_of_run(folder: str | os.PathLike[str], load: Callable[[RunFolder], Any]) -> Preset:
-    """Return a finished run as a preset."""
-    run = RunFolder(check_path("folder", folder))
-    settings = run.settings(SEARCH_SETTINGS)
-    run.check_finished()
-    return Preset(
-        load(run),
-        Tokenizer.load(run.tokenizer),
-        {name: settings[name] for name in SEARCH_SETTINGS},
-        run.longest_source(),
-        _model_options(run),
-        card_of_run(run),
-    )
-
-
-def _model_options(run: RunFolder) -> dict[str, Any]:
-    """Return the model's arguments that are not in the spec, from what Keras has saved."""
-    try:
-        with zipfile.ZipFile(run.model) as archive:
-            config = json.loads(archive.read("config.json"))["config"]
-        return {name: config[name] for name in MODEL_OPTIONS if name in config}
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, OSError) as error:
-        raise DamagedFile(f"'{run.model}' is damaged: {error!r}. Restore it from a copy.") from None
 
 
 def preset_folder(preset: str | os.PathLike[str]) -> Path:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from keras_attention.data.presets import Preset, preset_of_run, read_preset
-from keras_attention.decoding.exports import FORMATS, options_of
+from keras_attention.data import presets
+from keras_attention.data.formats import run as run_format
+from keras_attention.data.presets import Loaded, load
+from keras_attention.decoding.saved_model import export_saved_model
 from keras_attention.decoding.saved_preset import save_preset
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.spec.parts import SpecError
-from keras_attention.utils.checks import check_path
+from keras_attention.utils.checks import check_choice, check_path
 from keras_attention.utils.forks import check_process
 from keras_attention.utils.run_folder import RunFolder
 
+# What `export` writes, by what takes the model, the tokenizer and the folder, and options of its own.
+FORMATS: dict[str, Callable[..., Path]] = {
+    **{each.name: each.write for each in presets.FORMATS if each.write is not None},
+    "saved_model": export_saved_model,
+}
 # What an export takes over if its search has it, and what none has.
 SEARCH_OPTIONS = ("beam_size", "length_penalty", "max_extra_length")
 NOT_EXPORTED = ("constraint", "sampling", "restrictions", "split_sentences")
@@ -39,36 +47,16 @@ class Pretrained:
 
         from keras_attention.models import transformer  # noqa: F401  Keras must know the class.
 
-        def load(run: RunFolder) -> Any:
+        def load_model(run: RunFolder) -> Any:
             check_process()
             return keras.saving.load_model(run.trained_model(), compile=False)
 
-        return _made(cls, preset_of_run(folder, load), options)
-
-    @classmethod
-    def from_spec(cls, folder: str | os.PathLike[str], **options: Any) -> Self:
-        """Like `from_preset`, never with Keras: runs the spec that a finished run has beside its model.
-
-        The translations are those of `from_run`. To start a program without Keras, see
-        `keras_attention_light`.
-
-        Args:
-            folder: The folder of the run, or another of the names that `from_preset` takes.
-            **options: Arguments of `Translator` that override those of the run.
-
-        Raises:
-            FileNotFoundError: If there is no such folder.
-            ValueError: If it holds no model that is known, the run is not finished or has no spec, or no
-                engine can run it without Keras.
-            DamagedFile: If a file was changed after it was written.
-        """
-        check_path("folder", folder)
-        return _made(cls, read_preset(folder), options)
+        return _made(cls, run_format.read(check_path("folder", folder), load_model), options)
 
     @classmethod
     def from_preset(
         cls,
-        preset: str | os.PathLike[str] | Preset,
+        preset: str | os.PathLike[str] | Loaded,
         *,
         positions: str = POSITIONS[0],
         **options: Any,
@@ -81,10 +69,10 @@ class Pretrained:
         Args:
             preset: The name of a trained model in the package, `"demo_en_de"`; or a folder, which is
                 recognised by its files: what `save_to_preset` wrote, a finished run, a MarianMT model of
-                Hugging Face, a CTranslate2 model, one of Firefox' translation models, or the ONNX files that
-                `export_onnx` wrote, which onnxruntime runs; or a handle of a model on a hub,
+                Hugging Face, a CTranslate2 model, one of Firefox' translation models, or the
+                ONNX files that `export_onnx` wrote, which onnxruntime runs; or a handle of a model on a hub,
                 `"hf://owner/name"` or `"kaggle://owner/model/framework/variation"`; or what
-                `data.presets.read_preset` has read.
+                `data.presets.load` has read.
             positions: `"as_trained"`, or `"as_transformers"` for the positions that Hugging Face computes for
                 models that Marian has trained. Defaults to `"as_trained"`.
             **options: Arguments of `Translator` that override those of the preset.
@@ -101,7 +89,7 @@ class Pretrained:
         >>> Translator.from_preset("demo_en_de")("The dog sleeps.")
         'Der Hund schläft.'
         """
-        found = read_preset(preset, positions)
+        found = load(preset, positions)
         try:
             return _made(cls, found, options)
         except SpecError:  # No engine runs it without Keras.
@@ -189,7 +177,10 @@ class Pretrained:
         >>> path = translator.export(tempfile.mkdtemp() + "/marian", "hugging_face")  # doctest: +SKIP
         """
         translator: Any = self
-        known = options_of(format)
+        check_choice("format", format, tuple(FORMATS))
+        export = FORMATS[format]
+        parameters = inspect.signature(export).parameters.values()
+        known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
         for name in options:
             if name not in known:
                 raise ValueError(
@@ -197,7 +188,6 @@ class Pretrained:
                 )
         own = {name: getattr(translator, name) for name in SEARCH_OPTIONS if name in known}
         _refuse_lost(translator, f"What is written as format={format!r}")
-        export = FORMATS[format]
         return export(translator.model, translator.tokenizer, folder, **{**own, **options})
 
 
@@ -211,11 +201,5 @@ def _refuse_lost(translator: Any, what: str) -> None:
         )
 
 
-def known_of(preset: Preset) -> dict[str, Any]:
-    """Return the arguments of `Translator` that say what is known of a model."""
-    return {name: getattr(preset, name) for name in ("longest_source", "model_options", "card")}
-
-
-def _made(cls: Any, preset: Preset, options: Mapping[str, Any]) -> Any:
-    given = {**preset.options, **known_of(preset), **options}
-    return cls(preset.spec, preset.tokenizer, **given)
+def _made(cls: Any, preset: Loaded, options: Mapping[str, Any]) -> Any:
+    return cls(preset.spec, preset.tokenizer, **{**preset.known(), **options})

@@ -12,11 +12,8 @@ from typing import Any
 import numpy as np
 
 import keras_attention
-from keras_attention.data.model_card import card_text, check_card
-from keras_attention.data.preset_folders import Preset
-from keras_attention.decoding.translation import Translation
-from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.interop.own_preset import (
+from keras_attention.data.formats.loaded import Loaded
+from keras_attention.data.formats.own_preset import (
     CARD,
     CARD_TEXT,
     FORMAT_VERSION,
@@ -25,6 +22,9 @@ from keras_attention.interop.own_preset import (
     TOKENIZER,
     is_own_preset,
 )
+from keras_attention.data.model_card import card_text, check_card
+from keras_attention.decoding.translation import Translation
+from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.spec.files import as_json
 from keras_attention.spec.parts import SpecError, as_array, check_finite
 from keras_attention.spec.transformer import TransformerSpec
@@ -105,7 +105,7 @@ def save_preset(
     return path
 
 
-def routes(kind: Any, preset: Preset) -> Iterator[Any]:
+def routes(kind: Any, preset: Loaded) -> Iterator[Any]:
     """Yield translators of this class by different engines, in float32; the first is the usual one."""
     with contextlib.suppress(SpecError):  # Without Keras there may be no engine for it.
         yield kind.from_preset(preset, precision="float32", show_progress=False)
@@ -120,7 +120,7 @@ def routes(kind: Any, preset: Preset) -> Iterator[Any]:
     yield kind(model, preset.tokenizer, engine="plain", **options)
 
 
-def _preset_of(translator: Any, in_float16: bool) -> Preset:
+def _preset_of(translator: Any, in_float16: bool) -> Loaded:
     """Return a translator as a preset, with arrays as weights."""
     model = translator.model
     spec = model if isinstance(model, TransformerSpec) else model.spec()
@@ -140,7 +140,7 @@ def _preset_of(translator: Any, in_float16: bool) -> Preset:
         options = {name: config[name] for name in MODEL_OPTIONS if name in config}
     search = {name: kind(getattr(translator, name)) for name, kind in SEARCH.items()}
     card = translator.card
-    return Preset(spec, translator.tokenizer, search, translator.longest_source, options, card)
+    return Loaded(spec, translator.tokenizer, search, translator.longest_source, options, card)
 
 
 def _rounded(weight: Any) -> np.ndarray:
@@ -150,7 +150,7 @@ def _rounded(weight: Any) -> np.ndarray:
         return array.astype("float16").astype("float32") if array.ndim > 1 else array
 
 
-def _card(preset: Preset, weights_dtype: str) -> dict[str, Any]:
+def _card(preset: Loaded, weights_dtype: str) -> dict[str, Any]:
     """Return what is known of a model: of its training, if it comes from a run, and of itself."""
     spec, tokenizer = preset.spec, preset.tokenizer
     sizes = [np.size(weight) for weight in spec.weights().values()]

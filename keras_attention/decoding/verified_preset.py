@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from keras_attention.data.presets import preset_folder, read_preset
+from keras_attention.data.formats.own_preset import MANIFEST, TOKENIZER, read_manifest
+from keras_attention.data.presets import load, preset_folder
 from keras_attention.decoding.saved_preset import best_translations, routes
 from keras_attention.decoding.translator import Translator
 from keras_attention.interop.foreign import Settings
-from keras_attention.interop.own_preset import MANIFEST, TOKENIZER, read_manifest
 
 # How far the score of a translation may be from that in the sample: rounding in float32, on any device.
 SCORE_TOLERANCE = 1e-3
@@ -61,7 +61,7 @@ def verify_preset(preset: str | os.PathLike[str]) -> VerifiedPreset:
             f"'{folder}' is no preset that `Translator.save_to_preset` wrote: it has no {MANIFEST}. "
             f"Received: {', '.join(names)}"
         )
-    manifest, found = read_manifest(folder), read_preset(folder)
+    manifest, found = read_manifest(folder), load(folder)
     entries = [
         Settings(entry if isinstance(entry, dict) else {}, folder / MANIFEST)
         for entry in manifest["sample"]

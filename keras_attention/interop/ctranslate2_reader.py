@@ -306,6 +306,8 @@ class _Reader:
         blocks: list[BlockSpec] = []
         while self._variables.has(f"{kind}/layer_{len(blocks)}/ffn/linear_0/weight"):
             name = f"{kind}/layer_{len(blocks)}"
+            if self._variables.has(f"{name}/ffn/linear_0_noact/weight"):
+                raise SpecError(f"{name}/ffn is a gated feed-forward network")
             network = FeedForwardSpec(
                 self._dense(f"{name}/ffn/linear_0"),
                 self._dense(f"{name}/ffn/linear_1"),

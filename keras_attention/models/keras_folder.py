@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.own_preset import METADATA, WEIGHTS
+from keras_attention.data.formats.own_preset import METADATA, WEIGHTS
 from keras_attention.models.transformer import Transformer
 from keras_attention.spec import SpecError, TransformerSpec
 

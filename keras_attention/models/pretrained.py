@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Self, cast
 
-from keras_attention.data.presets import is_preset, read_preset
+from keras_attention.data.presets import is_preset, load
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.torch_transformer import read_torch
 from keras_attention.models.declared import assign_weights
@@ -64,7 +64,7 @@ class Pretrained:
                     "`vocabulary_size` is for untrained models; a pretrained one has its own. Leave it out. "
                     f"Received: preset={preset!r}, vocabulary_size={vocabulary_size!r}"
                 )
-            found = read_preset(preset, positions)
+            found = load(preset, positions)
             return cls.from_spec(found.spec, **{**found.model_options, **kwargs})
         arguments = preset_arguments(cast(str, preset))
         if vocabulary_size is None:

@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from keras_attention.data.presets import Preset, read_preset
-from keras_attention.decoding.pretrained import known_of
+from keras_attention.data.presets import Loaded, load
 from keras_attention.decoding.requests import entries_of
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translator
@@ -51,7 +50,7 @@ BESIDE = ("prefixes", "phrases")
 
 
 def translating(
-    preset: Preset, options: Mapping[str, Any], how: Mapping[str, Any]
+    preset: Loaded, options: Mapping[str, Any], how: Mapping[str, Any]
 ) -> Callable[[list[Any], Chunk], str]:
     """Load the model in a worker; return the function that translates the lines of a chunk.
 
@@ -73,7 +72,7 @@ def translating(
     return _telling(work, translator)
 
 
-def scoring(preset: Preset) -> Callable[[list[Any], Chunk], str]:
+def scoring(preset: Loaded) -> Callable[[list[Any], Chunk], str]:
     """Like `translating`, for pairs of lines: gives the log-probability of each second line."""
     translator = _translator(preset)
     parts = translator.model, translator.tokenizer
@@ -86,10 +85,10 @@ def scoring(preset: Preset) -> Callable[[list[Any], Chunk], str]:
     return _telling(work, translator)
 
 
-def _translator(preset: Preset, **options: Any) -> Translator:
+def _translator(preset: Loaded, **options: Any) -> Translator:
     """Return a translator of a Keras model."""
     model = Transformer.from_spec(preset.spec, **preset.model_options)
-    given = {"show_progress": False, **preset.options, **known_of(preset), **options}
+    given = {"show_progress": False, **preset.known(), **options}
     return Translator(model, preset.tokenizer, **given)
 
 
@@ -266,14 +265,14 @@ def _check_workers(ray: bool | str, workers: int | None) -> None:
         raise ValueError(f"`workers` needs `ray`. Received: workers={workers}")
 
 
-def _made_by(work: str, preset: Preset) -> dict[str, Any]:
+def _made_by(work: str, preset: Loaded) -> dict[str, Any]:
     """Return settings that decide results; backends differ in the last bits."""
     return {"work": work, "backend": running_backend(), "model": preset.fingerprint()}
 
 
-def _sent(model: str | os.PathLike[str]) -> Preset:
+def _sent(model: str | os.PathLike[str]) -> Loaded:
     """Return a model with what can be sent to other machines: of its card, the head that aligns."""
-    preset = read_preset(model)
+    preset = load(model)
     card = {name: preset.card[name] for name in ("alignment",) if name in preset.card}
     return preset._replace(
         options={**preset.options}, model_options={**preset.model_options}, card=card

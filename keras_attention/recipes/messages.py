@@ -14,8 +14,8 @@ from typing import Any
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
+from keras_attention.data.formats.loaded import Loaded
 from keras_attention.data.model_card import other_direction
-from keras_attention.data.preset_folders import Preset
 from keras_attention.evaluation.report_text import alignment_text, trained_text
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.utils.run_folder import RunFolder
@@ -26,7 +26,7 @@ LEAST_BLEU = 2.0
 LEARNED_BY_HEART = 0.9
 
 
-def corpus_text(corpus: Corpus, start: Preset | None = None) -> str:
+def corpus_text(corpus: Corpus, start: Loaded | None = None) -> str:
     """Return the corpus, the sizes of its parts, and a warning if a pretrained model has other languages."""
     sizes = ", ".join(f"{name} {len(text):,} pairs" for name, text in corpus.splits.items())
     lines = [f"Corpus {corpus.name}: {corpus.description}", f"  {sizes}"]

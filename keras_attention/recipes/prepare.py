@@ -15,7 +15,7 @@ from keras_attention.data.mixed_batches import MixedBatches
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import ParallelText
-from keras_attention.data.presets import Preset
+from keras_attention.data.presets import Loaded
 from keras_attention.data.symbols import check_tags, tags_of
 from keras_attention.data.token_alignments import TokenAlignments
 from keras_attention.data.token_store import TokenStore
@@ -87,7 +87,7 @@ class Resolved:
         return cls(TranslationConfig(**{**known, **alone}))
 
     @property
-    def start(self) -> Preset | None:
+    def start(self) -> Loaded | None:
         """The pretrained model that the run starts from; None for random weights."""
         return None if self.config.start_from is None else start_of(self.config.start_from)
 
@@ -303,7 +303,7 @@ class Resolved:
             **config.model_arguments,
         )
 
-    def _pretrained_model(self, start: Preset) -> Transformer:
+    def _pretrained_model(self, start: Loaded) -> Transformer:
         """Make the model that the run starts from, without the parts that are not trained."""
         config = self.config
         model = Transformer.from_spec(

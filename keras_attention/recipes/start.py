@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
-from keras_attention.data.presets import Preset, read_preset
+from keras_attention.data.presets import Loaded, load
 from keras_attention.data.word_alignments import WordAlignments
 from keras_attention.recipes.config import BUDGET, NEWER, TranslationConfig
 from keras_attention.spec.options import DROPOUTS
@@ -26,9 +26,9 @@ FOLLOWS_BUDGET = (
 
 
 @functools.lru_cache(maxsize=2)
-def start_of(preset: str) -> Preset:
+def start_of(preset: str) -> Loaded:
     """Return the pretrained model that a run starts from; read once in a process."""
-    found = read_preset(preset)
+    found = load(preset)
     if not isinstance(found.spec, TransformerSpec):
         found.spec.options()  # Files of ONNX, which say that they cannot be trained.
     return found

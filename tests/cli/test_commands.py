@@ -302,8 +302,8 @@ def test_a_run_in_one_line(run, translator):
     assert Translator.from_run(run, beam_size=1).beam_size == 1
     with pytest.raises(ValueError, match="is not the folder of a run"):
         Translator.from_run(run / "tokenizer")
-    for start in (Translator.from_run, Translator.from_spec):
-        with pytest.raises(ValueError, match="`folder` must be a path"):
+    for start in (Translator.from_run, Translator.from_preset):
+        with pytest.raises(ValueError, match="must be a path"):
             start(3)
 
 

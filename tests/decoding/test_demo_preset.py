@@ -8,7 +8,7 @@ import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, corpus_bleu, load_corpus
 from keras_attention.cli.main import main
-from keras_attention.data.presets import preset_folder, read_preset
+from keras_attention.data.presets import load, preset_folder
 from keras_attention.recipes.messages import corpus_text
 from keras_attention.spec.presets import TRAINED
 from tests.recipes.small_runs import write_files
@@ -37,7 +37,7 @@ def test_it_translates_what_it_has_not_seen():
     )
     score = corpus_bleu(Translator.from_preset(NAME)(sources), references).score
     assert score > 90
-    card = read_preset(NAME).card
+    card = load(NAME).card
     assert abs(card["scores"]["bleu"] - score) < 5  # that of all 500
     assert card["corpus"]["sha256"]["train"] == corpus.train.fingerprint()
 
@@ -46,7 +46,7 @@ def test_it_translates_what_it_has_not_seen():
 def test_it_is_small_and_has_its_command():
     files = [path for path in preset_folder(NAME).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 3_000_000
-    assert read_preset(NAME).card["command"].startswith("python examples/wmt14_en_de.py")
+    assert load(NAME).card["command"].startswith("python examples/wmt14_en_de.py")
     assert [path.name for path in preset_folder(NAME).parent.iterdir()] == [*TRAINED]
 
 
@@ -74,7 +74,7 @@ def test_commands_take_its_name(tmp_path, capsys, monkeypatch):
 def test_text_of_another_direction_is_warned_of(tmp_path):
     from keras_attention import corpus_from_files
 
-    start, files = read_preset(NAME), write_files(tmp_path, "train", 0, 30)
+    start, files = load(NAME), write_files(tmp_path, "train", 0, 30)
     sizes = {"validation_size": 2, "test_size": 2}
     for languages, is_warned in (
         (("de", "en"), True),

@@ -110,7 +110,8 @@ def test_what_is_no_preset(run, tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     for load in (Translator.from_preset, Transformer.from_preset, Tokenizer.from_preset):
         with pytest.raises(
-            ValueError, match="notes.txt.*Expected: .*MarianMT.*CTranslate2.*Firefox"
+            ValueError,
+            match="notes.txt.*Expected: .*CTranslate2.*MarianMT.*ONNX.*a preset.*Firefox.*a finished run",
         ):
             load(tmp_path)
         with pytest.raises(FileNotFoundError, match="There is no folder '.*absent'"):

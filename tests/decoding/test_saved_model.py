@@ -14,7 +14,7 @@ import pytest
 from keras_attention import Restrictions, Tokenizer, Translator, export_saved_model
 from keras_attention.cli.main import main
 from keras_attention.data.normalization import normalize
-from keras_attention.data.presets import read_preset
+from keras_attention.data.presets import load
 from keras_attention.decoding import saved_model
 from keras_attention.spec.parts import NonFiniteModel
 from keras_attention.utils.files import OccupiedPath
@@ -261,7 +261,7 @@ def test_refuses_what_it_cannot_hold(demo, tokenizer, tmp_path, monkeypatch):
 
 
 def test_only_an_unchanged_export_is_replaced(folder, tmp_path, monkeypatch):
-    preset = read_preset("demo_en_de")
+    preset = load("demo_en_de")
     export = [preset.spec, preset.tokenizer, folder]
     with pytest.raises(OccupiedPath, match="exists"):
         export_saved_model(*export)

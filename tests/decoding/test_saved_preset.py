@@ -18,8 +18,9 @@ from keras_attention import (
 )
 from keras_attention.cli.main import main
 from keras_attention.cli.models import keras_translator
+from keras_attention.data.formats.own_preset import MODEL_OPTIONS
 from keras_attention.data.imported_pieces import ImportedPieces
-from keras_attention.data.presets import MODEL_OPTIONS, is_preset, read_preset
+from keras_attention.data.presets import is_preset, load
 from keras_attention.recipes import bulk
 from keras_attention.spec import SpecError
 from keras_attention.utils.files import DamagedFile, OccupiedPath, sha256_of, write_signed_json
@@ -81,7 +82,7 @@ def test_every_option_comes_back(options, tmp_path):
     folder = tmp_path / "preset"
     translator = Translator(model, tokenizer, beam_size=2, length_penalty=0.7)
     translator.save_to_preset(folder, sample=[])  # Nothing need be compiled.
-    found = read_preset(folder)
+    found = load(folder)
     assert found.spec.options() == model.spec().options()
     same_weights(found.spec, model.spec())
     assert found.tokenizer.fingerprint() == tokenizer.fingerprint()
@@ -104,8 +105,8 @@ def test_translations_and_the_models_own_options(saved):
     for name in ("model.weights.h5", "assets/tokenizer/tokenizer.model", "config.json"):
         ours, theirs = ((folder / name).read_bytes() for folder in (again, saved))
         assert len(ours) == len(theirs), name
-    assert read_preset(again).model_options == read_preset(saved).model_options
-    assert read_preset(again).card["license"] == "cc0-1.0"
+    assert load(again).model_options == load(saved).model_options
+    assert load(again).card["license"] == "cc0-1.0"
 
 
 @pytest.mark.backends("torch")
@@ -113,7 +114,7 @@ def test_what_is_known_of_the_model_is_kept(saved, tmp_path):
     """By other search settings, and by each way to a Keras model."""
     first = dataclasses.replace(Translator.from_preset(saved), longest_source=9)
     folder = first.save_to_preset(tmp_path / "first", sample=[])
-    known = read_preset(folder)
+    known = load(folder)
     assert known.longest_source == 9 and known.card["license"] == "cc0-1.0"
     assert known.model_options["dropout"] == 0.25
     translators = [
@@ -125,7 +126,7 @@ def test_what_is_known_of_the_model_is_kept(saved, tmp_path):
         assert translator.beam_size == 2 and translator.longest_source == 9
         assert translator.model_options == known.model_options
     for number, translator in enumerate(translators[:2]):
-        again = read_preset(translator.save_to_preset(tmp_path / str(number), sample=[]))
+        again = load(translator.save_to_preset(tmp_path / str(number), sample=[]))
         assert again.card == {**known.card, "search": again.card["search"]}
         assert again.longest_source == 9 and again.model_options == known.model_options
 
@@ -165,7 +166,7 @@ def test_a_sample_that_comes_out_otherwise(saved, tmp_path):
 def test_float16_halves_the_matrices(saved, tmp_path):
     original = plain_translator()
     folder = original.save_to_preset(tmp_path / "half", weights_dtype="float16")
-    spec, exact = read_preset(folder).spec.weights(), original.model.spec().weights()
+    spec, exact = load(folder).spec.weights(), original.model.spec().weights()
     for path, weight in spec.items():
         value = numpy(exact[path])
         expected = value.astype("float16").astype("float32") if value.ndim > 1 else value
@@ -174,7 +175,7 @@ def test_float16_halves_the_matrices(saved, tmp_path):
     numbers = sum(weight.size for weight in spec.values() if weight.ndim > 1)
     assert sizes[0] < sizes[1] - 1.9 * numbers
     assert verify_preset(folder).difference < 1e-4
-    same_weights(keras.saving.load_model(folder).spec(), read_preset(folder).spec)
+    same_weights(keras.saving.load_model(folder).spec(), load(folder).spec)
     kernel = original.model.encoder_blocks[1].feed_forward.inner.kernel
     kernel.assign(numpy(kernel) * 1e6)
     with pytest.raises(ValueError, match="encoder.blocks.1.feed_forward.inner.kernel.*too large"):
@@ -189,7 +190,7 @@ def test_keras_hub_reads_it(saved):
     loader = utils.KerasPresetLoader(str(saved), utils.load_json(str(saved)))
     assert loader.check_backbone_class() is Transformer
     model = loader.load_backbone(Transformer, load_weights=True)
-    same_weights(model.spec(), read_preset(saved).spec)
+    same_weights(model.spec(), load(saved).spec)
     metadata = utils.load_json(str(saved), "metadata.json")
     assert metadata["parameter_count"] == model.count_params()
 
@@ -212,7 +213,7 @@ def test_a_flipped_byte_is_found_and_named(saved, tmp_path):
                 read(folder)
             assert str(file) in str(caught.value), place
         file.write_bytes(content)
-    assert read_preset(folder)
+    assert load(folder)
 
 
 @pytest.mark.backends("torch")
@@ -224,17 +225,17 @@ def test_files_that_are_cut_off_too_long_or_missing(saved, tmp_path):
             file.unlink() if damaged is None else file.write_bytes(damaged)
             if damaged is None and file.name == MANIFEST:
                 with pytest.raises(ValueError, match=f"Keras.* has no {MANIFEST}"):
-                    read_preset(folder)
+                    load(folder)
                 with pytest.raises(ValueError, match=f"'{folder}' is no preset .* no {MANIFEST}"):
                     verify_preset(folder)
             else:
                 with pytest.raises(DamagedFile, match=f"'{file}' is damaged"):
-                    read_preset(folder)
+                    load(folder)
         file.write_bytes(content)
     with (folder / "README.md").open("r+b") as file:
         file.truncate(2**42)  # A terabyte that takes no room: its size is looked at first.
     with pytest.raises(DamagedFile, match=r"README.md' is damaged: it has 4,398,046,511,104 bytes"):
-        read_preset(folder)
+        load(folder)
 
 
 def places(value, path=()):
@@ -328,7 +329,7 @@ def test_hostile_arrays(saved, tmp_path, put):
         put(file, name, str(saved / "model.weights.h5"))
     resigned(folder, lambda manifest: None)
     with pytest.raises(ValueError, match=r"preset/model\.weights\.h5'"):
-        read_preset(folder)
+        load(folder)
 
 
 @pytest.mark.backends("torch")
@@ -338,18 +339,18 @@ def test_other_versions_and_other_folders(saved, tmp_path):
     with pytest.raises(
         ValueError, match=f"{MANIFEST}' has format version 2.*Update keras_attention"
     ):
-        read_preset(folder)
+        load(folder)
     folder = shutil.copytree(saved, tmp_path / "outside")
     resigned(folder, lambda m: (m["sha256"].update({"../x": "0"}), m["size"].update({"../x": 3})))
     with pytest.raises(DamagedFile, match="missing"):
-        read_preset(folder)
+        load(folder)
     with pytest.raises(ValueError, match="'as_trained'"):
-        read_preset(saved, "as_transformers")
+        load(saved, "as_transformers")
     keras_model = tmp_path / "theirs"
     keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]).save(keras_model, zipped=False)
-    for load in (Translator.from_preset, Transformer.from_preset, Tokenizer.from_preset):
+    for opened in (Translator.from_preset, Transformer.from_preset, Tokenizer.from_preset):
         with pytest.raises(ValueError, match=f"'{keras_model}' is a model of Keras.*load_model"):
-            load(keras_model)
+            opened(keras_model)
     with pytest.raises(ValueError, match=f"nowhere' is no preset .* no {MANIFEST}"):
         verify_preset(tmp_path / "nowhere")
     assert is_preset("demo_en_de") and not is_preset("nowhere")
@@ -369,7 +370,7 @@ def test_only_an_unchanged_preset_is_replaced(saved, tmp_path):
     with pytest.raises(OccupiedPath, match="overwrite=True"):
         translator.save_to_preset(folder)
     translator.save_to_preset(folder, card={"name": "second"}, overwrite=True)
-    assert read_preset(folder).card["name"] == "second"
+    assert load(folder).card["name"] == "second"
     before = contents(folder)
     others = ("notes.txt", "assets/notes.txt")
     for change in (*others, "README.md", "assets/tokenizer/tokenizer.model"):
@@ -453,7 +454,7 @@ def test_the_command(saved, tmp_path, capsys):
     given = ["--license", "mit", "--card", str(card), "--float16"]
     main(["preset", str(saved), str(folder), *given])
     assert str(folder / "README.md") in capsys.readouterr().out
-    found = read_preset(folder).card
+    found = load(folder).card
     assert (found["license"], found["origin"]) == ("mit", "a test")
     main(["preset", "--verify", str(folder)])
     said = capsys.readouterr().out

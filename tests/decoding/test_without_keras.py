@@ -15,6 +15,7 @@ from keras_attention import Tokenizer, Transformer, Translator
 from keras_attention.recipes.saving import save_model
 from keras_attention.spec import SpecError
 from keras_attention.utils.run_folder import RunFolder
+from keras_attention_light import load_translator
 from tests.decoding.test_demo_preset import SENTENCES, TRANSLATIONS
 
 pytestmark = pytest.mark.backends("torch")
@@ -113,15 +114,15 @@ def test_the_command_and_a_tokenizer_need_no_keras():
 def test_what_needs_keras_says_so(run, tmp_path):
     for options in ({"engine": "plain"}, {"engine": "torch"}, {"precision": "float16"}):
         with pytest.raises(SpecError, match=f"{next(iter(options.values()))}.*from_run"):
-            Translator.from_spec(run.path, **options)
+            load_translator(run.path, **options)
     old = tmp_path / "old"
     shutil.copytree(run.path, old)
     shutil.rmtree(old / "spec")
     with pytest.raises(SpecError, match=r"no spec\.json.*from_run"):
-        Translator.from_spec(old)
+        load_translator(old)
     (old / "model.keras").unlink()
     with pytest.raises(ValueError, match="not finished"):
-        Translator.from_spec(old)
+        load_translator(old)
 
 
 def test_the_spec_is_never_that_of_another_model(run, tmp_path, monkeypatch):

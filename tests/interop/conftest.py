@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from keras_attention.data.preset_folders import read_folder
+from keras_attention.data.presets import load
 
 SOURCES = [
     "the old house is red",
@@ -59,11 +59,11 @@ def spm():
 def assert_refused(folder, message):
     """Reading a folder raises one error, which names it."""
     with pytest.raises(ValueError, match=message) as caught:
-        read_folder(folder)
+        load(folder)
     assert str(folder) in str(caught.value)
 
 
-def number_of_refused(path, copies, read=read_folder, named=None):
+def number_of_refused(path, copies, read=load, named=None):
     """How many changed copies of a file are refused, by an error that names what is read; others are read."""
     refused, named = 0, named or path.parent
     for changed in copies:

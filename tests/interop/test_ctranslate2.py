@@ -17,7 +17,7 @@ from keras_attention import (
     Translator,
     export_ctranslate2,
 )
-from keras_attention.data.presets import read_preset
+from keras_attention.data.presets import load
 from keras_attention.utils.files import DamagedFile
 from tests.engine.random_spec import random_spec
 from tests.models.numpy_transformer import greedy
@@ -163,14 +163,14 @@ def test_other_programs_get_the_normalisation(format, tmp_path):
     for text in ("The dog sleeps. ", "  two \u00a0 spaces", "U\u0308ber so\u00adft", "½ ²", ""):
         assert peer.encode(text) == ours.encode(text) == again.encode(text)
         assert again.decode(again.encode(text)) == ours.decode(ours.encode(text))
-    assert read_preset(folder).tokenizer.fingerprint() == again.fingerprint()
+    assert load(folder).tokenizer.fingerprint() == again.fingerprint()
     if format == "ctranslate2":
         path = folder / "model.bin"
         content = bytearray(path.read_bytes())
         content[-3000] ^= 4
         path.write_bytes(content)
         with pytest.raises(DamagedFile, match=r"model\.bin' is damaged"):
-            read_preset(folder)
+            load(folder)
 
 
 @pytest.mark.parametrize("format", ["ctranslate2", "hugging_face", "onnx", "saved_model"])

@@ -10,7 +10,7 @@ import pytest
 import sentencepiece
 
 from keras_attention import Tokenizer, export_ctranslate2
-from keras_attention.data.preset_folders import read_folder
+from keras_attention.data.presets import load
 from keras_attention.interop import ctranslate2_reader
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
 from keras_attention.spec.files import save_spec
@@ -42,7 +42,14 @@ def open_translator(folder):
 
 
 def write_model(
-    folder, pre_norm=True, quantization=None, shared=False, scale=True, rms_norm=False, **config
+    folder,
+    pre_norm=True,
+    quantization=None,
+    shared=False,
+    scale=True,
+    rms_norm=False,
+    gated=False,
+    **config,
 ):
     """Random weights, other vocabularies and biases everywhere, by CTranslate2's own writer.
 
@@ -53,7 +60,7 @@ def write_model(
     random = np.random.default_rng(4)
     dim, inner = 12, 20
     spec = transformer_spec.TransformerSpec.from_config(
-        (2, 1), 3, pre_norm=pre_norm, activation=common_spec.Activation.SWISH
+        (2, 1), 3, pre_norm=pre_norm, activation=common_spec.Activation.SWISH, ffn_glu=gated
     )
 
     def array(*shape, scale=0.5):
@@ -84,6 +91,8 @@ def write_model(
                 attention(layer.attention, (dim, 2 * dim, dim))
             linear(layer.ffn.linear_0, inner, dim)
             linear(layer.ffn.linear_1, dim, inner)
+            if gated:
+                linear(layer.ffn.linear_0_noact, inner, dim)
             norm(layer.ffn.layer_norm)
     if rms_norm:
         spec.encoder.layer_norm = common_spec.LayerNormSpec(rms_norm=True)
@@ -101,7 +110,7 @@ def write_model(
 
 def check_scores(folder, sources, targets, tolerance=TOLERANCE, positions="as_trained"):
     """The log-probability of every token of given targets, which are lists of tokens."""
-    spec, tokenizer, *_ = read_folder(folder, positions)
+    spec, tokenizer, *_ = load(folder, positions)
     theirs = open_translator(folder).score_batch(sources, targets)
     oracle, spread = SpecOracle(spec), []
     for source, target, expected in zip(sources, targets, theirs, strict=True):
@@ -130,7 +139,7 @@ def test_scores_with_two_vocabularies(pre_norm, config, tmp_path):
     """Its positions are computed, and count from 1."""
     write_model(tmp_path / "model", pre_norm, **config)
     check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
-    spec, tokenizer, *_ = read_folder(tmp_path / "model")
+    spec, tokenizer, *_ = load(tmp_path / "model")
     assert (spec.vocabulary_size, spec.target_vocabulary_size) == (14, 11)
     assert (tokenizer.vocabulary_size, tokenizer.target_vocabulary_size) == (14, 11)
     assert tokenizer.ends_source == ("add_source_eos" in config)
@@ -163,7 +172,7 @@ def test_a_scale_above_what_8_bits_hold(tmp_path):
 
 def test_greedy_translations(tmp_path):
     write_model(tmp_path / "model")
-    spec, tokenizer, *_ = read_folder(tmp_path / "model")
+    spec, tokenizer, *_ = load(tmp_path / "model")
     random = np.random.default_rng(2)
     sources = [[f"a{i}" for i in random.integers(0, 9, random.integers(1, 8))] for _ in range(40)]
     theirs = open_translator(tmp_path / "model").translate_batch(
@@ -242,7 +251,7 @@ def test_marian_mt_by_its_own_converter(positions, marian_mt, tmp_path):
         str(marian_mt), copy_files=["source.spm", "target.spm"]
     )
     converter.convert(str(folder))
-    spec, tokenizer, *_ = read_folder(folder, positions)
+    spec, tokenizer, *_ = load(folder, positions)
     layout = {"as_trained": "halves", "as_transformers": "interleaved"}[positions]
     assert spec.encoder.positions.layout == spec.decoder.positions.layout == layout
     assert spec.start_token_id == spec.pad_token_id == 0 and spec.suppressed_token_ids == (0,)
@@ -267,7 +276,7 @@ def test_marian_mt_by_its_own_converter(positions, marian_mt, tmp_path):
         found = oracle.log_probabilities([*source, 1], target)
         np.testing.assert_allclose(found, expected.log_probs, atol=TOLERANCE, rtol=TOLERANCE)
     # The folder of transformers gives the same model: ids are others.
-    other = read_folder(marian_mt, positions)
+    other = load(marian_mt, positions)
     source = [*other.tokenizer.encode(SOURCES[0]), 0]
     target = [*other.tokenizer.encode("das alte Haus", side="target"), 0]
     np.testing.assert_allclose(
@@ -320,10 +329,10 @@ def test_an_export_of_marian_mt_comes_back(separate, spm, tmp_path):
     """Its tokenizer has two sides: one object is the tokenizer of both."""
     pytest.importorskip("transformers")
     write_marian_mt(tmp_path / "theirs", spm, separate)
-    wanted = read_folder(tmp_path / "theirs")
+    wanted = load(tmp_path / "theirs")
     folder = export_ctranslate2(wanted.spec, wanted.tokenizer, tmp_path / "model")
     export_ctranslate2(wanted.spec, wanted.tokenizer, folder, overwrite=True)
-    found = read_folder(folder)
+    found = load(folder)
     translations = ["das alte Haus ist rot", "ein Hund", "x ½", "die Katze"]
     ours, theirs = (
         [],
@@ -353,7 +362,7 @@ def test_an_export_of_marian_mt_comes_back(separate, spm, tmp_path):
 
 def test_spaces_separate_tokens_without_a_tokenizer(tmp_path):
     write_model(tmp_path / "model")
-    tokenizer = read_folder(tmp_path / "model").tokenizer
+    tokenizer = load(tmp_path / "model").tokenizer
     assert tokenizer.decode(tokenizer.encode("b1  b0 b5", side="target")) == "b1 b0 b5"
     ids = tokenizer.encode("a1 </s> <blank>")
     assert [tokenizer.id_to_token(i, "source") for i in ids] == ["a1", "<unk>", "<blank>"]
@@ -392,7 +401,7 @@ def test_tokenizers_are_found_by_their_pieces(shared, names, spm, of_pieces):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(model)
     (folder / "LICENSE").write_text("Something else.")
-    tokenizer = read_folder(folder).tokenizer
+    tokenizer = load(folder).tokenizer
     for side, model, texts in zip(("source", "target"), spm, (SOURCES, TARGETS), strict=True):
         peer = sentencepiece.SentencePieceProcessor(model_proto=model)
         expected = [peer.encode(text, out_type=str) for text in texts]
@@ -411,7 +420,7 @@ def test_one_tokenizer_for_both_sides(name, spm, of_pieces):
     """Argos Translate has its model above the folder `model`."""
     folder = of_pieces((spm[0], spm[0]), shared=True)
     (folder / name).write_bytes(spm[0])
-    tokenizer = read_folder(folder).tokenizer
+    tokenizer = load(folder).tokenizer
     assert tokenizer.tokens(SOURCES[0]) == tokenizer.tokens(SOURCES[0], side="target")
     assert tokenizer.decode(tokenizer.encode(SOURCES[0]), side="target") == SOURCES[0]
 
@@ -424,7 +433,7 @@ def test_tokenizers_that_do_not_fit(spm, of_pieces):
     assert_refused(folder, "bpe.model: it is no SentencePiece model; tokenizer.model: its pieces")
     (folder / "target.spm").write_bytes(b"")
     with pytest.raises(DamagedFile, match=r"target\.spm"):
-        read_folder(folder)
+        load(folder)
     Tokenizer.train(SOURCES, 290).save(folder / "tokenizer")
     assert_refused(folder, "tokenizer' is another model's")
 
@@ -437,9 +446,16 @@ def test_codes_of_languages_are_refused(code, spm, of_pieces):
     assert_refused(folder, f"codes of languages, such as '{code}'")
 
 
-def test_rms_norm_is_named(tmp_path):
-    write_model(tmp_path / "model", rms_norm=True)
-    assert_refused(tmp_path / "model", "encoder/layer_norm is an RMSNorm")
+@pytest.mark.parametrize(
+    "option, message",
+    [
+        ("rms_norm", "encoder/layer_norm is an RMSNorm"),
+        ("gated", "encoder/layer_0/ffn is a gated feed-forward network"),
+    ],
+)
+def test_parts_of_other_models_are_named(option, message, tmp_path):
+    write_model(tmp_path / "model", **{option: True})
+    assert_refused(tmp_path / "model", message)
 
 
 def test_a_package_of_argos_says_its_languages(tmp_path):
@@ -450,12 +466,12 @@ def test_a_package_of_argos_says_its_languages(tmp_path):
         (["en", "pt"], {}),
     ):
         (tmp_path / "metadata.json").write_text(json.dumps(said))
-        assert read_folder(tmp_path).card == card
+        assert load(tmp_path).card == card
 
 
 def test_dropout_is_not_known(tmp_path):
     write_model(tmp_path / "model")
-    assert read_folder(tmp_path / "model").model_options == {"dropout": 0.0}
+    assert load(tmp_path / "model").model_options == {"dropout": 0.0}
 
 
 def test_aren():
@@ -466,7 +482,7 @@ def test_aren():
             f"'{folder}' is not there: copy it from github.com/OpenNMT/CTranslate2, "
             "tests/data/models/v2/aren-transliteration"
         )
-    spec, tokenizer, *_ = read_folder(folder)
+    spec, tokenizer, *_ = load(folder)
     random, names = np.random.default_rng(0), range(4, tokenizer.vocabulary_size - 1)
     letters = [tokenizer.id_to_token(i, "source") for i in names]
     words = [[*random.choice(letters, random.integers(2, 9))] for _ in range(100)]
@@ -551,12 +567,12 @@ def test_models_that_cannot_be_represented(tmp_path):
     ):
         (tmp_path / "other" / "model.bin").write_bytes(content.replace(old, new, 1))
         if message is None:
-            read_folder(tmp_path / "other")  # a flag that is off
+            load(tmp_path / "other")  # a flag that is off
         else:
             assert_refused(tmp_path / "other", message)
 
 
 def test_a_spec_that_was_read_can_be_saved(tmp_path):
     write_model(tmp_path / "model")
-    save_spec(read_folder(tmp_path / "model").spec, tmp_path / "spec")
+    save_spec(load(tmp_path / "model").spec, tmp_path / "spec")
     assert json.loads((tmp_path / "spec" / "spec.json").read_text())

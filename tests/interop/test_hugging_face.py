@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_attention import Transformer, Translator
-from keras_attention.data.preset_folders import read_folder
+from keras_attention.data.presets import load
 from keras_attention.interop.hugging_face import read_hugging_face
 from keras_attention.utils.files import DamagedFile
 from tests.helpers import changed_copies
@@ -49,7 +49,7 @@ def their_logits(model, source, target):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_logits(name, spm, tmp_path):
     model = write_marian_mt(tmp_path / "model", spm, **OPTIONS[name])
-    spec, tokenizer, options, *_ = read_folder(tmp_path / "model", "as_transformers")
+    spec, tokenizer, options, *_ = load(tmp_path / "model", "as_transformers")
     pad = model.config.pad_token_id
     source, target = [5, 9, 2, 30, 17, 1, 0], [pad, 7, 12, 3, 3, 31]
     oracle = SpecOracle(spec)
@@ -90,7 +90,7 @@ def test_fine_tuned_padding_is_a_start_token_of_its_own(spm, tmp_path):
     with torch.no_grad():
         model.model.shared.weight[pad] = 0.7
     save_marian_mt(model, folder)
-    spec, tokenizer, *_ = read_folder(folder, "as_transformers")
+    spec, tokenizer, *_ = load(folder, "as_transformers")
     assert spec.start_token_id == tokenizer.start_token_id == pad + 1
     assert tokenizer.vocabulary_size == spec.vocabulary_size == pad + 2
     assert spec.suppressed_token_ids == (pad, pad + 1)
@@ -104,7 +104,7 @@ def test_fine_tuned_padding_is_a_start_token_of_its_own(spm, tmp_path):
 def test_ids_and_texts_of_marian_tokenizer(separate, spm, tmp_path):
     write_marian_mt(tmp_path / "model", spm, separate)
     theirs = transformers.MarianTokenizer.from_pretrained(tmp_path / "model")
-    preset = read_folder(tmp_path / "model")
+    preset = load(tmp_path / "model")
     assert preset.card == {"languages": ["en", "de"]}
     ours = preset.tokenizer
     letters = sorted(set("".join([*SOURCES, *TARGETS])) | set("ßxqÉ☃\u00ad ﬁ"))
@@ -128,7 +128,7 @@ def test_dropout_is_that_of_the_training(spm, tmp_path):
     folder, known = tmp_path / "model", {"dropout": 0.25, "attention_dropout": 0.05}
     write_marian_mt(folder, spm, **known)
     known |= {"activation_dropout": 0.0}
-    assert read_folder(folder).model_options == known
+    assert load(folder).model_options == known
     made = Transformer.from_preset(folder, attention_dropout=0.15).get_config()
     assert [made[name] for name in known] == [0.25, 0.15, 0.0]
     config = json.loads((folder / "config.json").read_text())
@@ -158,12 +158,12 @@ def test_nothing_is_executed(folder, capsys):
     (folder / "model.safetensors").unlink()
     torch.save({"model.shared.weight": Harmful()}, folder / "pytorch_model.bin")
     with pytest.raises(DamagedFile, match="pytorch_model.bin.*without running code"):
-        read_folder(folder)
+        load(folder)
     assert "code was run" not in capsys.readouterr().out
     with zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", b"0" * 10_000_000)
     with pytest.raises(DamagedFile, match="larger than the file"):
-        read_folder(folder)
+        load(folder)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_weights_in_several_files(spm, tmp_path):
     model.save_pretrained(folder, max_shard_size="5KB")
     parts = sorted(folder.glob("model-*.safetensors"))
     assert len(parts) > 2 and not (folder / "model.safetensors").exists()
-    for path, weight in read_folder(folder).spec.weights().items():
+    for path, weight in load(folder).spec.weights().items():
         np.testing.assert_array_equal(weight, whole[path])
     parts[1].unlink()
     assert_refused(folder, f"names '{parts[1].name}', which is not there")

@@ -11,7 +11,7 @@ import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, export_hugging_face
 from keras_attention.data.normalization import normalize
-from keras_attention.data.presets import read_preset
+from keras_attention.data.presets import load
 from keras_attention.spec import SpecError
 from keras_attention.utils.files import DamagedFile, OccupiedPath
 from tests.helpers import log_probabilities
@@ -176,7 +176,7 @@ EPSILONS = [name for name in VARIANTS if name.startswith("own_epsilon")]
 def test_out_and_in_again(name, exported):
     """The weights come back bit by bit, in the order of the new ids."""
     options, (model, folder, *_) = VARIANTS[name], exported(name)
-    preset = read_preset(folder)
+    preset = load(folder)
     assert preset.options == {"beam_size": 3}
     ours, again = model.spec().weights(), preset.spec.weights()
     for path, weight in ours.items():
@@ -220,10 +220,10 @@ def test_refuses_factors_that_no_export_has(factor, exported, tmp_path):
     settings["keras_attention"]["residual_factor"] = factor
     path.write_text(json.dumps(settings))
     with pytest.raises(DamagedFile, match=r"config\.json' is damaged.*take keras_attention\.json"):
-        read_preset(tmp_path / "model")
+        load(tmp_path / "model")
     (tmp_path / "model" / "keras_attention.json").unlink()
     with pytest.raises(ValueError, match="residual_factor"):
-        read_preset(tmp_path / "model")
+        load(tmp_path / "model")
 
 
 def test_a_changed_bit_of_the_weights_is_found(exported, tmp_path):
@@ -234,7 +234,7 @@ def test_a_changed_bit_of_the_weights_is_found(exported, tmp_path):
     content[-9] ^= 1
     path.write_bytes(content)
     with pytest.raises(DamagedFile, match=r"model\.safetensors' is damaged"):
-        read_preset(folder)
+        load(folder)
 
 
 def test_the_same_translations_again(tokenizer, exported):
@@ -250,7 +250,7 @@ def test_the_same_translations_again(tokenizer, exported):
 
 def test_a_marian_model_goes_out_as_it_came(spm, tmp_path):
     original = write_marian_mt(tmp_path / "came", spm)
-    preset = read_preset(tmp_path / "came", "as_transformers")
+    preset = load(tmp_path / "came", "as_transformers")
     export_hugging_face(preset.spec, preset.tokenizer, tmp_path / "gone")
     again = transformers.MarianMTModel.from_pretrained(tmp_path / "gone").state_dict()
     for name, weight in original.state_dict().items():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_attention import Transformer, export_ctranslate2
-from keras_attention.data.preset_folders import read_folder
+from keras_attention.data.presets import load
 from keras_attention.interop.marian_binary import read_marian, simple_yaml
 from keras_attention.spec import SSRUSpec
 from keras_attention.utils.cache import cache_folder
@@ -135,19 +135,21 @@ def items_of(arrays, settings, int8=False):
     return [*items, ("special:model.yml", LETTERS, (len(text),), text)]
 
 
-def marian_spec(**options):
+def marian_spec(vocabulary=23, **options):
     """A random spec that Marian's file can hold: padding is the last token, whose row is zero."""
+    pad = vocabulary - 1
     spec = random_spec(
+        vocabulary,
         layout="halves",
         bias=True,
         logits_bias=True,
-        start_token_id=22,
+        start_token_id=pad,
         end_token_id=0,
-        suppressed_token_ids=(1, 22),
+        suppressed_token_ids=(1, pad),
         **{"ssru": True, **options},
     )
-    spec.embedding.embeddings[22] = 0.0
-    spec.embedding.logits_bias[22] = 0.0
+    spec.embedding.embeddings[pad] = 0.0
+    spec.embedding.logits_bias[pad] = 0.0
     return spec
 
 
@@ -202,10 +204,10 @@ def test_two_vocabularies(spm, tmp_path):
         (tmp_path / name).write_bytes(model)
     if sizes[0] != sizes[1]:
         with pytest.raises(ValueError, match="trgvocab.x.spm|srcvocab.x.spm"):
-            read_folder(tmp_path)
+            load(tmp_path)
     (tmp_path / "trgvocab.x.spm").write_bytes(spm[sizes.index(size)])
     (tmp_path / "srcvocab.x.spm").write_bytes(spm[sizes.index(size)])
-    assert read_folder(tmp_path).tokenizer.target_vocabulary_size == size + 1
+    assert load(tmp_path).tokenizer.target_vocabulary_size == size + 1
 
 
 def test_folder_of_firefox(spm, tmp_path):
@@ -216,13 +218,13 @@ def test_folder_of_firefox(spm, tmp_path):
     arrays["decoder_ff_logit_out_b"] = np.ones((1, size), "float32")
     write_items(tmp_path / "model.ende.intgemm.alphas.bin", items_of(arrays, YAML))
     with pytest.raises(ValueError, match="vocab.*Found: none"):
-        read_folder(tmp_path)
+        load(tmp_path)
     for damaged in (b"", spm[0].replace(b"\x96\x81", b"\x16\x81", 1)):  # one bit
         (tmp_path / "vocab.ende.spm").write_bytes(damaged)
         with pytest.raises(DamagedFile, match=r"vocab\.ende\.spm"):
-            read_folder(tmp_path)
+            load(tmp_path)
     (tmp_path / "vocab.ende.spm").write_bytes(spm[0])
-    preset = read_folder(tmp_path)
+    preset = load(tmp_path)
     spec, tokenizer, options, *_ = preset
     assert preset.card == {"languages": ["en", "de"]}
     # The file does not say with which dropout the model was trained.
@@ -236,17 +238,17 @@ def test_folder_of_firefox(spm, tmp_path):
     with pytest.raises(ValueError, match="no SSRU"):
         export_ctranslate2(spec, tokenizer, tmp_path / "export")
     with pytest.raises(ValueError, match="'as_trained'"):
-        read_folder(tmp_path, "as_transformers")
+        load(tmp_path, "as_transformers")
     with pytest.raises(ValueError, match="positions"):
-        read_folder(tmp_path, "as_painted")
+        load(tmp_path, "as_painted")
     with pytest.raises(
-        ValueError, match="it has words.txt. Expected: a preset .* a MarianMT model"
+        ValueError, match="it has words.txt. Expected: .*a MarianMT model .*a preset of"
     ):
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "words.txt").write_text("")
-        read_folder(tmp_path / "other")
+        load(tmp_path / "other")
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        read_folder(tmp_path / "nowhere")
+        load(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -357,7 +359,7 @@ def test_a_real_model():
     import sacrebleu
 
     models = Path(package.submodule_search_locations[0]) / "resources" / "models"
-    spec, tokenizer, *_ = read_folder(next(models.glob("enpt-*")))
+    spec, tokenizer, *_ = load(next(models.glob("enpt-*")))
     assert spec.options()["num_layers"] == (6, 2)
     sides = [
         gzip.open(data / f"dev.{side}.gz", "rt", encoding="utf-8").read().splitlines()[:12]

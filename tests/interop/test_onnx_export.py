@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, export_onnx, load_corpus
-from keras_attention.data.presets import read_preset
+from keras_attention.data.presets import load
 from keras_attention.interop import onnx_export
 from keras_attention.interop.export_folder import MANIFEST, is_export, write_manifest
 from keras_attention.interop.onnx_export import write_onnx
@@ -238,7 +238,7 @@ def test_marian_tokenizer_gives_the_same_ids(demo):
     assert found == [[*row, ours.end_token_id] for row in ours.encode(texts)]
     assert theirs.pad_token_id == ours.pad_token_id
     config = transformers.AutoConfig.from_pretrained(folder)
-    spec = read_preset("demo_en_de").spec
+    spec = load("demo_en_de").spec
     assert config.model_type == ("pegasus" if spec.options()["normalize_first"] else "marian")
     assert (config.decoder_start_token_id, config.eos_token_id) == (0, 1)
     assert config.vocab_size == ours.vocabulary_size

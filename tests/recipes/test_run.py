@@ -85,7 +85,7 @@ def test_the_model_makes_the_translations_that_were_scored(finished, corpus):
 @pytest.mark.backends("torch")
 def test_a_preset_of_a_run_has_a_card_of_it(finished, corpus, tmp_path):
     folder, report = finished
-    preset = Translator.from_spec(folder).save_to_preset(
+    preset = Translator.from_preset(folder).save_to_preset(
         tmp_path / "preset", card={"license": "mit"}
     )
     card = json.loads((preset / "card.json").read_text("utf-8"))

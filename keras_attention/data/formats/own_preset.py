@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.foreign import Settings, checked
+from keras_attention.data.formats.loaded import UNSAID, Format, Loaded
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.interop.export_folder import MANIFEST
+from keras_attention.interop.foreign import Settings, checked, read_foreign_json
 from keras_attention.spec.files import from_json
 from keras_attention.spec.options import DROPOUTS
 from keras_attention.spec.parts import SpecError
@@ -21,8 +24,7 @@ from keras_attention.utils.ownership import is_own_folder
 from keras_attention.utils.signed_json import signed_json
 
 FORMAT_VERSION = 1
-# Ours; then Keras' names, and KerasHub's folder of a tokenizer.
-MANIFEST = "keras_attention.json"
+# Keras' names, and KerasHub's folder of a tokenizer.
 CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 TOKENIZER = "assets/tokenizer"
 CARD, CARD_TEXT = "card.json", "README.md"
@@ -47,9 +49,32 @@ def is_own_preset(folder: Path) -> bool:
     return is_own_folder(folder, MANIFEST, "sample")
 
 
-def is_keras_folder(folder: Path) -> bool:
-    """Whether a folder is a model of Keras or a preset of KerasHub, of whatever class."""
-    return all((folder / name).is_file() for name in (CONFIG, METADATA, WEIGHTS))
+def sniff(folder: Path) -> bool:
+    """Whether a folder is a preset of ours, or a model of Keras or a preset of KerasHub of whatever class."""
+    is_keras = all((folder / name).is_file() for name in (CONFIG, METADATA, WEIGHTS))
+    return is_keras or (folder / MANIFEST).is_file()
+
+
+def read(folder: Path) -> Loaded:
+    """Read a preset of ours."""
+    if not (folder / MANIFEST).is_file():
+        raise ValueError(
+            f"'{folder}' is a model of Keras or a preset of KerasHub, and has no {MANIFEST}, which "
+            "`Translator.save_to_preset` writes. Load it with `keras.saving.load_model`, or with KerasHub."
+        )
+    manifest = read_manifest(folder)
+    return Loaded(
+        _read_spec(folder, manifest),
+        Tokenizer.load(folder / TOKENIZER),
+        *_read_options(folder, manifest),
+        {**UNSAID, **manifest["model_options"]},
+        read_foreign_json(folder / CARD, dict),
+    )
+
+
+FORMAT = Format(
+    "preset", f"a preset of keras_attention ({MANIFEST}, {WEIGHTS} and others)", sniff, read
+)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -81,7 +106,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_spec(folder: Path, manifest: dict[str, Any]) -> TransformerSpec:
+def _read_spec(folder: Path, manifest: dict[str, Any]) -> TransformerSpec:
     """Return the model of a preset with this manifest, with weights as float32 NumPy arrays."""
     path = folder / MANIFEST
     try:
@@ -103,7 +128,7 @@ def read_spec(folder: Path, manifest: dict[str, Any]) -> TransformerSpec:
     return spec
 
 
-def read_options(folder: Path, manifest: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+def _read_options(folder: Path, manifest: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
     """Return the search settings of a preset, and the length of the longest source in its training."""
     path = folder / MANIFEST
     settings = Settings(manifest["options"], path)

@@ -1,0 +1,177 @@
+"""CTranslate2's folders: those of Argos Translate or LibreTranslate, what `export_ctranslate2` wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from keras_attention.data.formats.hugging_face import LANGUAGES, PAIR
+from keras_attention.data.formats.loaded import Format, Loaded, card_of_files, verify_own
+from keras_attention.data.formats.pieces import (
+    fits,
+    id_of,
+    imported_tokenizer,
+    read_model,
+    unused,
+    usual_pieces,
+)
+from keras_attention.data.imported_pieces import SIDES
+from keras_attention.data.saved_tokenizer import read_metadata
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.interop.ctranslate2 import MODEL_FILE, export_ctranslate2
+from keras_attention.interop.ctranslate2_reader import CTranslate2Model, read_ctranslate2
+from keras_attention.interop.export_folder import TARGET_TOKENIZER_FOLDER, TOKENIZER_FOLDER
+from keras_attention.interop.foreign import POSITIONS
+from keras_attention.utils.files import DamagedFile
+
+MARK = "\u2581"  # begins a word in a vocabulary of SentencePiece
+# Where the SentencePiece models of a CTranslate2 model may be, under any name; Argos Translate's is above.
+PLACES = ("*", f"{TOKENIZER_FOLDER}/*", f"{TARGET_TOKENIZER_FOLDER}/*", "../sentencepiece.model")
+OTHER_FILES = (".json", ".txt", ".bin", ".md")
+LARGEST_MODEL = 2**26  # bytes
+# Words in the path of a model of one side.
+SIDE_NAMES = {"source": ("source", "src"), "target": ("target", "tgt", "trg")}
+# Languages in vocabularies of M2M-100, NLLB and mBART, with which sources and translations begin.
+LANGUAGE_CODE = re.compile("__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_XX")
+
+
+def sniff(folder: Path) -> bool:
+    """Whether a folder has a model, or is a package of Argos Translate."""
+    return (_place(folder) / MODEL_FILE).is_file()
+
+
+def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
+    """Read a folder."""
+    place = _place(folder)
+    verify_own(place, FORMAT.name)
+    model = read_ctranslate2(place, positions)
+    said = {**LANGUAGES, "metadata.json": ("from_code", "to_code")}
+    return Loaded(model.spec, _tokenizer(place, model), card=card_of_files(folder, said))
+
+
+FORMAT = Format(
+    "ctranslate2",
+    f"a CTranslate2 model ({MODEL_FILE} and its vocabulary)",
+    sniff,
+    read,
+    export_ctranslate2,
+    has_positions=True,
+)
+
+
+def _place(folder: Path) -> Path:
+    """Return where the model is: a package of Argos Translate has it in a folder of its own."""
+    return folder if (folder / MODEL_FILE).is_file() else folder / "model"
+
+
+def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
+    """Return the tokenizer of a CTranslate2 model.
+
+    That of `export_ctranslate2` is in a folder beside it. Others have SentencePiece models, which are known
+    by their pieces, and by their names only where both fit both sides. Where there are none, and the
+    vocabulary has no marks of SentencePiece, spaces separate the tokens of a text, as
+    `ctranslate2.Translator` takes them.
+
+    Raises:
+        ValueError: If there are tokenizers and none fits, or none where the vocabulary is SentencePiece's, or
+            the vocabulary has codes of languages.
+    """
+    sides = [model.source_pieces, model.target_pieces]
+    own, prefix = _own_tokenizer(folder), None
+    if own is not None:
+        sizes = own.vocabulary_size, own.target_vocabulary_size
+        found = [
+            [own.id_to_token(i, side) for i in range(size)]
+            for side, size in zip(SIDES, sizes, strict=True)
+        ]
+        if found == sides:
+            return own
+        # Ids of an imported one are others; padding may be one row more.
+        is_it = all(
+            {*theirs} - {*ours} <= {""} and abs(len(theirs) - len(ours)) <= 1
+            for theirs, ours in zip(sides, found, strict=True)
+        )
+        if not is_it and not (folder / TARGET_TOKENIZER_FOLDER).is_dir():
+            raise ValueError(
+                f"The tokenizer in '{folder / TOKENIZER_FOLDER}' is another model's: its pieces are not "
+                f"those of the vocabulary in '{folder}'. Copy the folder again, or export the model again."
+            )
+        prefix = own.source_prefix
+    if codes := [token for token in sides[0] if LANGUAGE_CODE.fullmatch(token)]:
+        raise ValueError(
+            f"'{folder}' holds a model whose vocabulary has codes of languages, such as {codes[0]!r}, with "
+            "which its sources or translations begin. Such models are not read yet."
+        )
+    models = _fitting_models(folder, sides)
+    unknown = [tokens.index(model.unknown) for tokens in sides]
+    first = [id_of(model.source_pieces, token, folder) for token in model.source_prefix]
+    named = [[piece or unused(tokens) for piece in tokens] for tokens in sides]
+    pieces = named[: 2 if named[0] != named[1] else 1]
+    tokenizer = imported_tokenizer(pieces, models, model.spec, unknown, first, model.ends_source)
+    tokenizer.source_prefix = prefix
+    return tokenizer
+
+
+def _own_tokenizer(folder: Path) -> Tokenizer | None:
+    """Return the tokenizer that our export has put beside a model; None if another program's is there."""
+    own = folder / TOKENIZER_FOLDER
+    is_own = Tokenizer.is_saved_in(own) and "fingerprint" in read_metadata(own)
+    return Tokenizer.load(own) if is_own else None
+
+
+def _fitting_models(folder: Path, sides: Sequence[Sequence[str]]) -> list[bytes | None]:
+    """Return the SentencePiece models whose pieces the vocabularies of source and target have."""
+    found, problems = _sentence_piece_models(folder)
+    chosen: list[bytes | None] = []
+    for side, tokens in zip(SIDES, map(set, sides), strict=True):
+        other = SIDE_NAMES[SIDES[1 - SIDES.index(side)]]
+        fitting = [
+            file
+            for file, (_, pieces) in found.items()
+            if fits(pieces, tokens) and not any(name in file.lower() for name in other)
+        ]
+        named = [file for file in fitting if any(name in file.lower() for name in SIDE_NAMES[side])]
+        different = {found[file][0] for file in named or fitting}
+        if len(different) > 1:
+            raise ValueError(
+                f"'{folder}' has several SentencePiece models that fit its {side}: {', '.join(fitting)}. "
+                f"Name them {' and '.join(PAIR)}, or move away those that are not the model's."
+            )
+        chosen += different or [None]
+    if None not in chosen:
+        pieces = {piece for model, pieces in found.values() if model in chosen for piece in pieces}
+        if all(fits({*tokens}, pieces) for tokens in sides):
+            return chosen
+    has_marks = any(MARK in piece for tokens in sides for piece in tokens)
+    if not (found or problems or has_marks):
+        return [None, None]
+    problems |= dict.fromkeys(found, "its pieces are not those of the vocabulary")
+    there = "; ".join(f"{file}: {problem}" for file, problem in problems.items()) or "none is there"
+    raise ValueError(
+        f"'{folder}' has no tokenizer that fits the vocabulary of its model. Looked for: "
+        f"SentencePiece models of any name, such as sentencepiece.model, or {' and '.join(PAIR)}; or the "
+        f"folder {TOKENIZER_FOLDER} of an export ({there}). Put those of the model there."
+    )
+
+
+def _sentence_piece_models(
+    folder: Path,
+) -> tuple[dict[str, tuple[bytes, set[str]]], dict[str, str]]:
+    """Return the SentencePiece models in a folder with their pieces, and what is wrong with other files."""
+    found, problems = {}, {}
+    files = (file for place in PLACES for file in sorted(folder.glob(place)))
+    for file in files:
+        name = file.relative_to(folder).as_posix()
+        if not file.is_file() or file.suffix in OTHER_FILES or file.stat().st_size > LARGEST_MODEL:
+            continue
+        try:
+            model = read_model(file)
+        except DamagedFile:
+            if file.suffix == ".spm":
+                raise
+            if file.suffix == ".model":
+                problems[name] = "it is no SentencePiece model"
+            continue
+        found[name] = model, usual_pieces(model)
+    return found, problems

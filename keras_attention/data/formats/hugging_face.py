@@ -1,0 +1,106 @@
+"""MarianMT folders of Hugging Face, such as OPUS-MT's, and what `export_hugging_face` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from keras_attention.data.formats.loaded import (
+    UNSAID,
+    Format,
+    Loaded,
+    card_of_files,
+    verify_own,
+)
+from keras_attention.data.formats.pieces import (
+    UNKNOWN,
+    arranged,
+    fits,
+    id_of,
+    imported_tokenizer,
+    read_model,
+    usual_pieces,
+)
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.interop.foreign import POSITIONS, Settings, read_foreign_json
+from keras_attention.interop.hugging_face import (
+    CONFIG_FILE,
+    OLD_WEIGHTS,
+    SAFE_WEIGHTS,
+    WEIGHT_FILES,
+    dropouts,
+    read_hugging_face,
+    search_options,
+)
+from keras_attention.interop.hugging_face_export import export_hugging_face
+from keras_attention.interop.onnx_model import DECODER_FILE
+from keras_attention.spec.transformer import TransformerSpec
+
+VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+# Names of the SentencePiece models of OPUS-MT.
+PAIR = ("source.spm", "target.spm")
+LANGUAGES = {TOKENIZER_CONFIG: ("source_lang", "target_lang")}
+
+
+def sniff(folder: Path) -> bool:
+    """Whether a folder has settings and weights, or lacks weights alone."""
+    config = folder / CONFIG_FILE
+    if any((folder / name).is_file() for name in WEIGHT_FILES):
+        return config.is_file()
+    is_onnx = (folder / DECODER_FILE).is_file()  # Its settings are the same.
+    return not is_onnx and config.is_file() and b'"model_type"' in config.read_bytes()
+
+
+def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
+    """Read a folder."""
+    verify_own(folder, FORMAT.name)
+    spec = read_hugging_face(folder, positions)
+    tokenizer, options = _tokenizer(folder, spec), search_options(folder)
+    trained = {**UNSAID, **dropouts(folder)}
+    return Loaded(spec, tokenizer, options, None, trained, card_of_files(folder, LANGUAGES))
+
+
+FORMAT = Format(
+    "hugging_face",
+    f"a MarianMT model of Hugging Face ({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, {PAIR[0]}, "
+    f"{PAIR[1]}, {VOCABULARY})",
+    sniff,
+    read,
+    export_hugging_face,
+    has_positions=True,
+)
+
+
+def _tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
+    """Return the tokenizer of a MarianMT folder: `source.spm`, `target.spm` and `vocab.json`.
+
+    It gives the ids of `MarianTokenizer`. Special tokens in a text, such as `"</s>"`, are text, though.
+    """
+    models = [read_model(folder / name) for name in PAIR]
+    names = [VOCABULARY]
+    if (folder / TARGET_VOCABULARY).is_file() and spec.target_embedding is not None:
+        names.append(TARGET_VOCABULARY)
+    config = folder / TOKENIZER_CONFIG
+    settings = Settings(read_foreign_json(config, dict) if config.is_file() else {}, config)
+    unknown = settings.get("unk_token", str, UNKNOWN)
+    sizes = (spec.vocabulary_size, spec.target_vocabulary_size)
+    pieces = [_vocabulary(folder / name, size) for name, size in zip(names, sizes, strict=False)]
+    if len(pieces) == 1 and sizes[0] != sizes[1]:
+        pieces.append(_vocabulary(folder / VOCABULARY, sizes[1]))
+    ids = [
+        id_of(tokens, unknown, folder / name)
+        for tokens, name in zip(pieces, [*names, VOCABULARY], strict=False)
+    ]
+    for name, model, tokens in zip(PAIR, models, [pieces[0], pieces[-1]], strict=True):
+        if not fits(usual_pieces(model), {*tokens}):
+            raise ValueError(
+                f"'{folder / name}' is another model's: its pieces are not those of {VOCABULARY}."
+            )
+    return imported_tokenizer(pieces, models, spec, ids)
+
+
+def _vocabulary(path: Path, size: int) -> list[str]:
+    """Return the piece of each id of a `vocab.json`."""
+    if not path.is_file():
+        raise ValueError(f"'{path.parent}' lacks {path.name}, the ids of its pieces.")
+    return arranged(read_foreign_json(path, dict), size, path)
