@@ -15,7 +15,7 @@ from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 MODEL_HELP = (
     f"{TRAINED[0]}, which comes with the package; a run's folder; or a preset, or a model of "
-    "MarianMT, CTranslate2, Firefox or ONNX, in a folder or as hf://owner/name"
+    "MarianMT, CTranslate2, Firefox, Marian or ONNX, in a folder or as hf://owner/name"
 )
 
 

@@ -10,6 +10,7 @@ from keras_attention.data.formats import (
     ctranslate2,
     firefox,
     hugging_face,
+    marian,
     onnx,
     own_preset,
     run,
@@ -29,6 +30,7 @@ FORMATS = (
     onnx.FORMAT,
     own_preset.FORMAT,
     firefox.FORMAT,
+    marian.FORMAT,
     run.FORMAT,
 )
 SHOWN = 12

@@ -69,7 +69,7 @@ class Pretrained:
         Args:
             preset: The name of a trained model in the package, `"demo_en_de"`; or a folder, which is
                 recognised by its files: what `save_to_preset` wrote, a finished run, a MarianMT model of
-                Hugging Face, a CTranslate2 model, one of Firefox' translation models, or the
+                Hugging Face, a CTranslate2 model, one of Firefox' translation models, one of Marian, or the
                 ONNX files that `export_onnx` wrote, which onnxruntime runs; or a handle of a model on a hub,
                 `"hf://owner/name"` or `"kaggle://owner/model/framework/variation"`; or what
                 `data.presets.load` has read.

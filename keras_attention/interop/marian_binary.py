@@ -39,7 +39,8 @@ MOST_AXES = 8
 POST_NORM, PRE_NORM = ("", "an"), ("n", "a")
 END, UNKNOWN = 0, 1
 EPSILON = 1e-6
-ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
+# Marian's "gelu" is none of ours: it multiplies by a sigmoid of 1.702 times the input.
+ACTIVATIONS = {"relu": "relu", "swish": "silu"}
 # Settings that change what is computed, and the only value of each that a spec can have.
 REQUIRED = {
     "type": "transformer",
@@ -70,7 +71,11 @@ def read_marian(path: Path) -> TransformerSpec:
         DamagedFile: If the file is cut off or changed, or not in this format.
         ValueError: If the model has something that a spec cannot describe. The message names it.
     """
-    items = read_items(path)
+    return spec_of(read_items(path), path)
+
+
+def spec_of(items: Items, path: Path) -> TransformerSpec:
+    """Return the model of Marian's arrays, which come from this file."""
     if SETTINGS not in items.shapes:
         raise items.error(f"it holds no {SETTINGS!r}, the model's settings")
     settings = Settings(simple_yaml(items.text(SETTINGS)), path)
@@ -81,7 +86,7 @@ def read_marian(path: Path) -> TransformerSpec:
     return checked(lambda: _Model(items, settings).spec(), path)
 
 
-class _Items:
+class Items:
     """The arrays in a file. Nothing is converted before it is asked for.
 
     Attributes:
@@ -145,7 +150,7 @@ class _Items:
         return values.reshape(shape[::-1]).T.copy() if is_transposed else values.reshape(shape)
 
 
-def read_items(path: Path) -> _Items:
+def read_items(path: Path) -> Items:
     """Read the header of a file, and check that all sizes in it fit together."""
     file = BinaryFile(path)
     version, count = file.numbers("<QQ", "the header")
@@ -165,7 +170,7 @@ def read_items(path: Path) -> _Items:
         shapes.append(file.numbers(f"<{header[2]}i", f"the shape of {name!r}"))
     (padding,) = file.numbers("<Q", "the padding")
     file.take(padding, "the padding")
-    items = _Items(file)
+    items = Items(file)
     for name, (_, type_id, _, length), shape in zip(names, headers, shapes, strict=True):
         if min(shape, default=1) < 1:
             raise file.error(f"{name!r} has the shape {shape}")
@@ -209,7 +214,7 @@ def _scalar(text: str) -> Any:
 class _Model:
     """Makes a spec from the arrays and the settings of a file."""
 
-    def __init__(self, items: _Items, settings: Settings) -> None:
+    def __init__(self, items: Items, settings: Settings) -> None:
         self._items, self._settings = items, settings
         settings.refuse_unless(REQUIRED)
         self._heads = settings.number("transformer-heads")
@@ -261,8 +266,7 @@ class _Model:
         names = self._items.shapes
         is_one = "Wemb" in names
         table = self._items.matrix("Wemb" if is_one else "decoder_Wemb")
-        softmax = "decoder_ff_logit_out_W"
-        bias = "decoder_ff_logit_out_b"
+        softmax, bias = "decoder_ff_logit_out_W", "decoder_ff_logit_out_b"
         pad = table.shape[0]
         target = EmbeddingSpec(
             table,

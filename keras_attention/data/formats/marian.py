@@ -1,0 +1,153 @@
+"""Marian's own files: `.npz` with `vocab.yml`, as Marian trains them and Tatoeba-MT packs them."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from keras_attention.data.formats.hugging_face import PAIR
+from keras_attention.data.formats.loaded import Format, Loaded
+from keras_attention.data.formats.pieces import (
+    UNKNOWN,
+    arranged,
+    fits,
+    id_of,
+    imported_tokenizer,
+    read_model,
+    unused,
+    usual_pieces,
+)
+from keras_attention.interop.foreign import POSITIONS, BinaryFile, as_transformers, checked
+from keras_attention.interop.marian_binary import Items, spec_of
+from keras_attention.utils.files import DamagedFile
+
+OPTIMIZER = ".optimizer.npz"  # The end of the name of what a training needs beside its model.
+# Their types in the archive -> those of Marian's binary format.
+TYPE_OF = {"|i1": 0x101, "<f2": 0x402, "<f4": 0x404, "<f8": 0x408}
+# An entry of a vocabulary. YAML quotes a piece that would mean something else, and may give it a line.
+ENTRY = re.compile(
+    r"""(?:\? )?("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^"'\n].*?)\n?: +(\d{1,9})(?=\n|\Z)"""
+)
+HEX = "[0-9a-fA-F]"
+ESCAPED = re.compile(rf"\\(?:x({HEX}{{2}})|u({HEX}{{4}})|U000({HEX}{{5}})|(.))")
+
+
+def sniff(folder: Path) -> bool:
+    """Whether a folder has a vocabulary beside a model."""
+    return bool(_models(folder)) and any(folder.glob("*vocab*.yml"))
+
+
+def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
+    """Read a folder."""
+    models, files = _models(folder), sorted(folder.glob("*vocab*.yml"))
+    if len(models) > 1 or len(files) > 2:
+        names = ", ".join(file.name for file in [*models, *files])
+        raise ValueError(
+            f"'{folder}' must hold one model.npz, and one vocab.yml or that of the source and that of the "
+            f"target. Found: {names}"
+        )
+    spec = spec_of(_read_items(models[0]), models[0])
+    if positions != POSITIONS[0]:
+        spec = checked(lambda: as_transformers(spec), models[0])
+    size = spec.vocabulary_size - 1  # without padding
+    sides = [(arranged(_read_vocabulary(file), size, file), file) for file in files]
+    if sides[0][0] == sides[-1][0]:
+        sides = sides[:1]
+    pieces = [read_model(folder / name) for name in PAIR]
+    # Which vocabulary is the source's, their content says.
+    orders = [
+        order
+        for order in (sides, sides[::-1])[: len(sides)]
+        if all(
+            fits(usual_pieces(model), {*tokens})
+            for model, (tokens, _) in zip(pieces, (order[0], order[-1]), strict=True)
+        )
+    ]
+    if len(orders) != 1:
+        fit = "fit in either order" if orders else "do not fit"
+        names = ", ".join(file.name for file in files)
+        raise ValueError(f"'{folder}': {' and '.join(PAIR)} {fit} the pieces of {names}.")
+    unknown = [id_of(tokens, UNKNOWN, file) for tokens, file in orders[0]]
+    rows = [[*tokens, unused(tokens)] for tokens, _ in orders[0]]
+    return Loaded(spec, imported_tokenizer(rows, pieces, spec, unknown))
+
+
+FORMAT = Format(
+    "marian",
+    f"a model of Marian (model.npz, vocab.yml, {PAIR[0]}, {PAIR[1]})",
+    sniff,
+    read,
+    has_positions=True,
+)
+
+
+def _models(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*.npz"))
+    return [file for file in files if not file.name.endswith(OPTIMIZER)]
+
+
+def _read_items(path: Path) -> Items:
+    """Return the arrays of an archive, which is not compressed: no entry is larger than the file."""
+    file = BinaryFile(path)
+    items = Items(file)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+                raise ValueError("its entries are larger than the file")
+            for name in archive.namelist():
+                content = io.BytesIO(archive.read(name))
+                np.lib.format.read_magic(content)
+                shape, by_columns, dtype = np.lib.format.read_array_header_1_0(content)
+                data = np.frombuffer(content.getbuffer()[content.tell() :], np.uint8)
+                size = math.prod(shape) * dtype.itemsize
+                if by_columns or dtype.str not in TYPE_OF or data.size != size or not size:
+                    raise ValueError(f"{name!r} {shape} of {dtype} has {data.size:,} bytes")
+                items.add(name.removesuffix(".npy"), TYPE_OF[dtype.str], shape, data)
+    except DamagedFile:
+        raise
+    except Exception as error:  # Damaged bytes raise errors of many kinds there.
+        raise file.error(f"it is no archive of NumPy that is not compressed ({error})") from None
+    return items
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    """Return the id of each piece."""
+    try:
+        text = path.read_bytes().decode().replace("\r\n", "\n").strip("\n")
+    except UnicodeDecodeError as error:
+        raise DamagedFile(f"'{path}' is damaged: it is no UTF-8 text ({error}).") from None
+    ids, place = {}, 0
+    while place < len(text):
+        entry = ENTRY.match(text, place)
+        piece = _unquoted(entry[1]) if entry else ""
+        if entry is None or piece in ids:
+            line = text[place : place + 60].partition("\n")[0]
+            raise DamagedFile(f"'{path}' is damaged: {line!r} is no further piece with its id.")
+        ids[piece] = int(entry[2])
+        place = entry.end() + 1
+    return ids
+
+
+def _unquoted(piece: str) -> str:
+    """Return a piece without YAML's quotes.
+
+    >>> _unquoted('"\\\\"\\\\x85"'), _unquoted("'it''s'"), _unquoted("a:")
+    ('"\\x85', "it's", 'a:')
+    """
+    if piece.startswith("'"):
+        return piece[1:-1].replace("''", "'")
+    if not piece.startswith('"'):
+        return piece
+
+    others = dict(zip("0abtnreNLP_", "\0\a\b\t\n\r\x1b\x85\u2028\u2029\xa0", strict=True))
+
+    def letter(found: re.Match[str]) -> str:
+        code = found[1] or found[2] or found[3]
+        return chr(int(code, 16)) if code else others.get(found[4], found[4])
+
+    return ESCAPED.sub(letter, piece[1:-1])

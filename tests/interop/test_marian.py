@@ -1,0 +1,190 @@
+"""Marian's own `.npz` with `vocab.yml`: what CTranslate2's converter makes of it; hostile files."""
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+
+from keras_attention import Translator
+from keras_attention.data.presets import load
+from tests.helpers import changed_copies
+from tests.interop.conftest import SOURCES, TARGETS, assert_refused, number_of_refused, pieces_of
+from tests.interop.test_marian_binary import PRE_NORM, YAML, arrays_of, marian_spec
+from tests.interop.test_marian_binary import yaml as marian_yaml
+from tests.spec_oracle import SpecOracle
+
+pytestmark = pytest.mark.backends("torch")
+yaml = pytest.importorskip("yaml")
+
+SETTINGS = {
+    **YAML,
+    "transformer-decoder-autoreg": "self-attention",
+    "transformer-guided-alignment-layer": "last",
+    "transformer-no-projection": False,
+    "transformer-postprocess-emb": "d",
+}
+# Pieces that YAML quotes, escapes or gives a line.
+ODD = [
+    '"',
+    "'",
+    "it's",
+    ":",
+    "a: 5",
+    "\x85",
+    "\\",
+    "?",
+    "#",
+    "no",
+    "-",
+    "12",
+    "x" * 200,
+    "\u2028",
+    "\t",
+    "é",
+]
+
+
+def archive(arrays, settings, save=np.savez):
+    text = np.frombuffer(marian_yaml(settings).encode() + b"\0", "int8")
+    file = io.BytesIO()
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    save(file, **arrays, **{"special:model.yml": text})
+    return file.getvalue()
+
+
+@pytest.fixture
+def write(spm, tmp_path):
+    """Writes a folder as Tatoeba-MT packs it; returns the arrays."""
+
+    def write(vocabularies=None, settings=SETTINGS, more=(), **options):
+        sides = [pieces_of(model) for model in spm]
+        vocabularies = vocabularies or {
+            "opus.vocab.yml": [*dict.fromkeys([*sides[0], *sides[1], *more])]
+        }
+        size = max(map(len, vocabularies.values()))
+        for name, pieces in vocabularies.items():
+            pieces = [*pieces, *(f"more-{i}" for i in range(size - len(pieces)))]
+            (tmp_path / name).write_text(yaml_of(pieces))
+        arrays = arrays_of(marian_spec(size + 1, ssru=False, **options))
+        if len(vocabularies) > 1:
+            arrays["encoder_Wemb"], arrays["decoder_Wemb"] = (
+                arrays["Wemb"][::-1],
+                arrays.pop("Wemb"),
+            )
+        (tmp_path / "model.npz").write_bytes(archive(arrays, settings))
+        (tmp_path / "model.npz.optimizer.npz").write_bytes(b"")
+        for name, model in zip(("source.spm", "target.spm"), spm, strict=True):
+            (tmp_path / name).write_bytes(model)
+        return arrays
+
+    return write
+
+
+def yaml_of(pieces, allow_unicode=True):
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    return yaml.safe_dump(ids, sort_keys=False, allow_unicode=allow_unicode, width=10**6)
+
+
+@pytest.mark.parametrize("has_two", [False, True])
+def test_the_same_as_by_its_own_converter(has_two, write, spm, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    names = ["opus.vocab.yml"]
+    if has_two:  # Their order is not that of their names.
+        names = ["b.vocab.yml", "a.vocab.yml"]
+        sides = dict(zip(names, map(pieces_of, spm), strict=True))
+        settings = {**SETTINGS, **PRE_NORM, "enc-depth": 1, "dec-depth": 3}
+        write(sides, settings, normalize_first=True, activation="silu", depth=(1, 3))
+    else:
+        write()
+    files = [str(tmp_path / name) for name in names]
+    converter = ctranslate2.converters.MarianConverter(str(tmp_path / "model.npz"), files)
+    converter.convert(str(tmp_path / "theirs"))
+    theirs = ctranslate2.Translator(str(tmp_path / "theirs"), compute_type="float32")
+    found = load(tmp_path, "as_transformers")
+    # They give the unknown token a probability in scores.
+    oracle = SpecOracle(
+        dataclasses.replace(found.spec, suppressed_token_ids=(found.spec.pad_token_id,))
+    )
+    translator = Translator.from_preset(found, engine="numpy", beam_size=1, max_extra_length=9)
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        texts = source, target
+        tokens = [
+            found.tokenizer.tokens(text, side)
+            for text, side in zip(texts, ("source", "target"), strict=True)
+        ]
+        (score,) = theirs.score_batch(*([each] for each in tokens))
+        ids = [
+            [*found.tokenizer.encode(text, side=side), 0]
+            for text, side in zip(texts, ("source", "target"), strict=True)
+        ]
+        np.testing.assert_allclose(
+            oracle.log_probabilities(*ids), score.log_probs, atol=1e-4, rtol=1e-4
+        )
+        (best,) = theirs.translate_batch(
+            [tokens[0]],
+            beam_size=1,
+            disable_unk=True,
+            max_decoding_length=len(ids[0]) + 9,
+            min_decoding_length=0,
+        )
+        ((ours,),) = translator.translate([source])
+        assert [found.tokenizer.id_to_token(i) for i in ours.token_ids if i] == best.hypotheses[0]
+
+
+def test_positions_and_tokens(write, spm, tmp_path):
+    arrays = write(more=ODD)
+    found = load(tmp_path)
+    assert found.spec.encoder.positions.layout == "halves"
+    assert load(tmp_path, "as_transformers").spec.encoder.positions.layout == "interleaved"
+    np.testing.assert_array_equal(found.spec.embedding.embeddings[:-1], arrays["Wemb"])
+    tokenizer = found.tokenizer
+    assert tokenizer.decode(tokenizer.encode(SOURCES[0]), side="source") == SOURCES[0]
+    breaks = {"\x85", "\u2028"}  # PyYAML writes them in lines of their own, unless it escapes all.
+    pieces = [*dict.fromkeys([*pieces_of(spm[0]), *pieces_of(spm[1]), *ODD])]
+    for allow_unicode in (False, True):
+        pieces = [piece for piece in pieces if not (allow_unicode and piece in breaks)]
+        (tmp_path / "opus.vocab.yml").write_text(yaml_of(pieces, allow_unicode))
+        tokenizer = load(tmp_path).tokenizer
+        assert [tokenizer.id_to_token(i) for i in range(len(pieces))] == pieces
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("opus.vocab.yml", b"</s>: 0\n- <unk>\n", "opus.vocab.yml' is damaged: '- <unk>' is no"),
+        ("opus.vocab.yml", b"</s>: 0\n</s>: 1\n", "'</s>: 1' is no further piece"),
+        ("opus.vocab.yml", b"</s>: 0\n<unk>: 100\n", "must hold ids from 0 to"),
+        ("opus.vocab.yml", b"\xff: 0\n", "no UTF-8"),
+        ("opus.vocab.yml", b"</s>: 0\n<unk>: 1\n", "source.spm and target.spm do not fit"),
+        ("source.spm", None, "lacks source.spm"),
+        ("best.npz", b"", "must hold one model.npz.*best.npz, model.npz, opus.vocab.yml"),
+        ("model.npz", b"", "empty"),
+        ("model.npz", b"PK", "model.npz' is damaged: it is no archive"),
+    ],
+)
+def test_wrong_files(name, content, message, write, tmp_path):
+    write()
+    (tmp_path / name).unlink(missing_ok=True)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert_refused(tmp_path, message)
+
+
+def test_hostile_archives(write, tmp_path):
+    arrays = write()
+    path = tmp_path / "model.npz"
+    for content, message in (
+        (
+            archive({**arrays, "x": np.zeros(9999)}, SETTINGS, np.savez_compressed),
+            "entries are larger than the file",
+        ),
+        (archive({**arrays, "x": np.array([{}])}, SETTINGS), "'x.npy'.*of object"),
+        (archive({**arrays, "x": np.ones(3)[:0]}, SETTINGS), "has 0 bytes"),
+        (archive({**arrays, "x": np.ones(3, "f")}, SETTINGS), r"further arrays, such as \['x'\]"),
+        (archive(arrays, {**SETTINGS, "transformer-ffn-activation": "gelu"}), "'gelu'; read are"),
+    ):
+        path.write_bytes(content)
+        assert_refused(tmp_path, message)
+    path.write_bytes(content := archive(arrays, SETTINGS))
+    assert number_of_refused(path, changed_copies(content, 20, front=200)) > 10
