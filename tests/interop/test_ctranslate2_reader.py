@@ -368,6 +368,13 @@ def test_spaces_separate_tokens_without_a_tokenizer(tmp_path):
     assert [tokenizer.id_to_token(i, "source") for i in ids] == ["a1", "<unk>", "<blank>"]
 
 
+@pytest.mark.parametrize("piece", ["a@@", "\uffeda", "\u2581a"])
+def test_subwords_need_a_tokenizer(piece, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "SOURCE", [*SOURCE, piece])
+    write_model(tmp_path / "model")
+    assert_refused(tmp_path / "model", "no tokenizer that fits.*none is there")
+
+
 @pytest.fixture
 def of_pieces(spm, tmp_path, monkeypatch):
     """Writes a model whose vocabularies are the pieces of SentencePiece models, and further tokens."""

@@ -25,7 +25,8 @@ from keras_attention.interop.export_folder import TARGET_TOKENIZER_FOLDER, TOKEN
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.utils.files import DamagedFile
 
-MARK = "\u2581"  # begins a word in a vocabulary of SentencePiece
+# In the pieces of SentencePiece, of subword-nmt and of OpenNMT's tokenizer, which text at spaces never gives.
+MARKS = ("\u2581", "@@", "\uffed")
 # Where the SentencePiece models of a CTranslate2 model may be, under any name; Argos Translate's is above.
 PLACES = ("*", f"{TOKENIZER_FOLDER}/*", f"{TARGET_TOKENIZER_FOLDER}/*", "../sentencepiece.model")
 OTHER_FILES = (".json", ".txt", ".bin", ".md")
@@ -70,11 +71,11 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
 
     That of `export_ctranslate2` is in a folder beside it. Others have SentencePiece models, which are known
     by their pieces, and by their names only where both fit both sides. Where there are none, and the
-    vocabulary has no marks of SentencePiece, spaces separate the tokens of a text, as
+    vocabulary has no marks of subwords, spaces separate the tokens of a text, as
     `ctranslate2.Translator` takes them.
 
     Raises:
-        ValueError: If there are tokenizers and none fits, or none where the vocabulary is SentencePiece's, or
+        ValueError: If there are tokenizers and none fits, or none where the vocabulary has subwords, or
             the vocabulary has codes of languages.
     """
     sides = [model.source_pieces, model.target_pieces]
@@ -143,7 +144,7 @@ def _fitting_models(folder: Path, sides: Sequence[Sequence[str]]) -> list[bytes 
         pieces = {piece for model, pieces in found.values() if model in chosen for piece in pieces}
         if all(fits({*tokens}, pieces) for tokens in sides):
             return chosen
-    has_marks = any(MARK in piece for tokens in sides for piece in tokens)
+    has_marks = any(mark in piece for mark in MARKS for tokens in sides for piece in tokens)
     if not (found or problems or has_marks):
         return [None, None]
     problems |= dict.fromkeys(found, "its pieces are not those of the vocabulary")
