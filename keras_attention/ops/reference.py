@@ -27,8 +27,10 @@ def is_float64(tensor: Any) -> bool:
     return dtype is not None and _name_of(dtype) == "float64"
 
 
-# Asked at each operation, and each time Keras would search its tables.
-_name_of = functools.cache(backend.standardize_dtype)
+@functools.cache
+def _name_of(dtype: Any) -> str:
+    """`standardize_dtype`, which is asked at each operation and searches its tables each time."""
+    return backend.standardize_dtype(dtype)
 
 
 def at_least_float32(tensor: Any) -> Any:

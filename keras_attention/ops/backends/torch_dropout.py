@@ -14,8 +14,6 @@ from keras_attention.ops.replay import is_replaying
 ONE_IN_BFLOAT16 = 0x3F80  # its bits
 # First outputs of SFC64 that are thrown away: then each bit of the seed has changed all others.
 WARM_UP = 18
-# Each thread's generator, which gets a new seed at each use.
-_OF_THREAD = threading.local()
 # What a seed generator's state was when it was last read or advanced here: (tensor, version, numbers).
 _KNOWN: Any = weakref.WeakKeyDictionary()
 
@@ -46,14 +44,23 @@ def keep_mask(like: Any, rate: float, seed: Any) -> Any:
     return keep.bernoulli_(1.0 - rate, generator=generator)
 
 
+class OfThread(threading.local):
+    """Each thread's generator, which gets a new seed at each use."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.SFC64(0)
+
+
+_own = OfThread()
+
+
 def _random_bits(first: int, second: int, process: int, count: int) -> Any:
     """Return `count` numbers of 16 random bits. To make a generator takes ten times as long as a new seed."""
-    if not hasattr(_OF_THREAD, "generator"):
-        _OF_THREAD.generator = np.random.SFC64(0)
+    generator = _own.generator
     state = {"state": np.array([first, second, process, 1], np.uint64)}
     seeded = {"bit_generator": "SFC64", "state": state, "has_uint32": 0, "uinteger": 0}
-    _OF_THREAD.generator.state = seeded
-    numbers = _OF_THREAD.generator.random_raw(WARM_UP - (-count // 4))
+    generator.state = seeded
+    numbers = generator.random_raw(WARM_UP - (-count // 4))
     return numbers[WARM_UP:].view(np.uint16)[:count]
 
 
