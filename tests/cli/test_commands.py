@@ -391,7 +391,7 @@ def test_an_engine_that_is_not_installed_is_refused_at_once(run, refused, monkey
         ("translate RUN --n-best 3", "at most the beam size, which is 2"),
         ("translate RUN --input no.txt", "there is no file 'no.txt'"),
         ("translate RUN --input a --output-dir new --output x", "combined with --output"),
-        ("translate RUN --input a --output-dir new --n-best 3", "--n-best must be at least 1"),
+        ("translate RUN --input a --output-dir new --n-best 3", "--n-best must be at most"),
         ("translate RUN --engine plain --precision float32", "own dtype"),
         ("translate RUN --engine jax", "KERAS_BACKEND is torch"),
         ("score RUN --source-file a", "belong together"),
