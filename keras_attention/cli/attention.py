@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from keras_attention.cli.models import (
     MODEL_HELP,
     check_model,
+    is_run,
     keras_translator,
     name_of,
     say_missing_heads,
@@ -27,7 +28,6 @@ from keras_attention.cli.serving import (
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.normalization import normalize
-from keras_attention.data.presets import is_run
 from keras_attention.utils.files import atomic_folder, check_destination
 from keras_attention.utils.sides import piece_of
 from keras_attention_viewer.page import is_page as is_viewer_page

@@ -7,13 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, name_of, preset_of
+from keras_attention.cli.models import (
+    MODEL_HELP,
+    check_model,
+    is_run,
+    keras_translator,
+    name_of,
+    preset_of,
+)
 from keras_attention.cli.options import Parser, adding
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.parallel_text import FilePairs
-from keras_attention.data.presets import is_run
 from keras_attention.data.text_files import is_pipe, language_of_file
 from keras_attention.interop.hub import is_handle
 from keras_attention.utils.arguments import Count

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.quiet import start_backend
-from keras_attention.data.presets import Loaded, is_run, load
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.presets import TRAINED
 from keras_attention.utils.progress import say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+
+if TYPE_CHECKING:
+    from keras_attention.data.presets import Loaded
 
 MODEL_HELP = (
     f"{TRAINED[0]}, which comes with the package; a run's folder; or a preset, or a model of "
@@ -19,9 +21,18 @@ MODEL_HELP = (
 )
 
 
+def is_run(model: str) -> bool:
+    """Whether a model is the folder of a run."""
+    from keras_attention.data import presets  # Only when there is a model: `--help` does without.
+
+    return presets.is_run(model)
+
+
 @functools.lru_cache(maxsize=2)
 def preset_of(model: str) -> Loaded:
     """Return a preset, or another program's model, checked first and used later: it is read once."""
+    from keras_attention.data.presets import load
+
     return load(model)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from keras_attention.cli.streams import typed_text
-from keras_attention.recipes.config import model_rules
 from keras_attention.utils.arguments import Depths, FromZero, bare, check, kinds_of, meanings, rules
 from keras_attention.utils.checks import did_you_mean
 
@@ -140,8 +139,12 @@ def add_options(
         )
 
 
-def read_toml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+def read_toml(
+    path: Path, known: Mapping[str, Any], inner: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the settings in a TOML file, checked by the annotations of those that are known.
+
+    `inner` has the annotations of what may stand in a table.
 
     Raises:
         ValueError: If it is not TOML, or has a setting that is unknown or wrong.
@@ -152,11 +155,15 @@ def read_toml(path: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         values = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"--config: '{path}' is not TOML: {error}") from None
-    return _typed(f"--config: '{path}'", values, known)
+    return _typed(f"--config: '{path}'", values, known, inner or {})
 
 
 def _typed(
-    where: str, values: Mapping[str, Any], known: Mapping[str, Any], outer: str = ""
+    where: str,
+    values: Mapping[str, Any],
+    known: Mapping[str, Any],
+    inner: Mapping[str, Any],
+    outer: str = "",
 ) -> dict[str, Any]:
     """Values of a TOML file or of a table in it."""
     typed: dict[str, Any] = {}
@@ -176,7 +183,7 @@ def _typed(
             hint = f" Or give {json.dumps(NONE)}." if is_optional else ""
             raise ValueError(f"{where}: {error}{hint}") from None
         if isinstance(value, dict):
-            typed[name] = _typed(where, value, model_rules(), f"{name}.")
+            typed[name] = _typed(where, value, inner, {}, f"{name}.")
     return typed
 
 

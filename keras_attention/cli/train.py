@@ -108,7 +108,7 @@ def run(
     with orderly_exit(parser.prog):
         options = vars(parser.parse_args(given))
         if "config" in options:
-            options = {**read_toml(options.pop("config"), settings()), **options}
+            options = {**read_toml(options.pop("config"), settings(), model_rules()), **options}
         if not {"tsv", "source_file", "parts"} & {*options}:
             options.setdefault("target_language", default_target_language)
         return _run(options, default_corpus, recipes, options.pop("plan", plan))

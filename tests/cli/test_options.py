@@ -54,12 +54,12 @@ def test_a_setting_of_another_type_is_refused(tmp_path):
         for text, right_for in TOML.items():
             file.write_text(outer % f"{name} = {text}")
             if {*right_for} & kinds:
-                read_toml(file, train.settings())
+                read_toml(file, train.settings(), train.model_rules())
                 continue
             if text == "9" and float in kinds:  # Some end below.
                 continue
             with pytest.raises(ValueError, match=f"run.toml'.*({name}` must|unknown)") as error:
-                read_toml(file, train.settings())
+                read_toml(file, train.settings(), train.model_rules())
                 pytest.fail(f"{name} = {text} was accepted")
             told = str(error.value)
             assert f"Received: {name}" in told or "unknown" in told
