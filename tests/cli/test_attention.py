@@ -104,7 +104,7 @@ def test_it_serves_the_page_until_a_signal(tmp_path, monkeypatch):
         (["a" * 1_001, "--serve"], "at most 1,000 characters with --serve. Received: 1,001"),
         (["A dog.", "--host", "127.0.0.1"], "--host needs --serve"),
         (["A dog.", "--allow-host", "mt.example"], "--allow-host needs --serve"),
-        (["--serve", "--port", "65536"], "`--port` must be an int from 0 to 65,535"),
+        (["--serve", "--port", "65536"], "--port: must be an int from 0 to 65,535"),
         (["--serve", "--host", "192.0.2.1"], "--host 192.0.2.1 --port 5000 cannot be used"),
     ],
 )
