@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from keras_attention.utils.arguments import Count, checked
+
+if TYPE_CHECKING:
+    import numpy as np  # Imported where it computes: the help of a command does without.
 
 # Keras' names of the activations that a spec can have.
 ACTIVATIONS = (
@@ -258,6 +259,8 @@ def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
 
 def as_array(weight: Weight) -> np.ndarray:
     """Return a Keras variable, a tensor or an array, as float32 in NumPy."""
+    import numpy as np
+
     value: Any = getattr(weight, "value", weight)
     # NumPy reads PyTorch's tensors only from a CPU, and not in bfloat16.
     if hasattr(value, "detach"):
@@ -271,6 +274,8 @@ class NonFiniteModel(ValueError, FloatingPointError):
 
 def check_finite(weights: Mapping[str, Weight]) -> None:
     """Raise a NonFiniteModel with the path of the first weight that is not finite: the model has diverged."""
+    import numpy as np
+
     for path, weight in weights.items():
         values = as_array(weight)
         with np.errstate(all="ignore"):
@@ -286,7 +291,7 @@ def check_finite(weights: Mapping[str, Weight]) -> None:
 
 @checked
 def sinusoid(
-    positions: np.ndarray,
+    positions: Any,
     hidden_dim: Count,
     layout: Literal["interleaved", "halves"] = "interleaved",
     dtype: Literal["float16", "float32", "float64"] = "float32",
@@ -307,6 +312,8 @@ def sinusoid(
     >>> sinusoid(np.array([1]), 4).round(4).tolist()
     [[0.8414999842643738, 0.5403000116348267, 0.009999999776482582, 1.0]]
     """
+    import numpy as np
+
     # float64 keeps far positions exact; the table is built once.
     numbers = np.asarray(positions)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":

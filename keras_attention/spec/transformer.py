@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, get_args
 
 from keras_attention.spec.parts import (
     ACTIVATIONS,
@@ -23,6 +21,9 @@ from keras_attention.spec.parts import (
     sinusoid,
     weight_fields,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # The logit of a token that is never produced: finite, and so low that a search takes no hypothesis with it
 # for one, even where nothing else is left to fill a beam.
@@ -144,6 +145,8 @@ class TransformerSpec:
         Raises:
             ValueError: If more positions are asked for than were learned.
         """
+        import numpy as np
+
         if stack.positions.table is None:
             layout: Any = stack.positions.layout
             return sinusoid(np.arange(length), self.hidden_dim, layout)
@@ -156,6 +159,8 @@ class TransformerSpec:
 
     def decoding_bias(self) -> np.ndarray | None:
         """Return what decoding adds to the logits (V,), in float32: the bias, and `SUPPRESSED`; or None."""
+        import numpy as np
+
         bias = self.output_embedding.logits_bias
         if bias is None and not self.suppressed_token_ids:
             return None
