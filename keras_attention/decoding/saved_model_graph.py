@@ -55,16 +55,16 @@ def write_graph(
     module.all_weights, module.pieces = model.variables, text.pieces
     string, number = tf.TensorSpec((None,), tf.string), tf.TensorSpec((), tf.int32)
 
-    @tf.function(input_signature=[string, number, number])
+    @tf.function(input_signature=[string, number, number], autograph=False)
     def translate(texts, beam_size=tf.constant(options.beam_size), n_best=tf.constant(1)):  # noqa: B008
         return _translate(text, model, texts, beam_size, n_best)
 
-    @tf.function(input_signature=[string, string])
+    @tf.function(input_signature=[string, string], autograph=False)
     def score(sources, targets):
         return _score(text, model, sources, targets)
 
     # With one input for each row, TensorFlow Serving can join what several clients send.
-    @tf.function(input_signature=[string])
+    @tf.function(input_signature=[string], autograph=False)
     def serve(texts):
         return translate(texts, tf.constant(options.beam_size), tf.constant(1))
 

@@ -105,7 +105,7 @@ class TensorFlowEngine(SteppingEngine):
         super().__init__(spec, precision)
         self.operations = TensorFlowOperations(spec, precision)
         self._weights: Any = None
-        self._assign_weights = tf.function(self._assign)
+        self._assign_weights = tf.function(self._assign, autograph=False)
         self._encode: Any = None
         self._steps: dict[tuple[int, int | None], Any] = {}
 
@@ -152,7 +152,7 @@ class TensorFlowEngine(SteppingEngine):
             memory, bias = encode(self.operations, self._weights, token_ids, positions)
             return [*keras.tree.flatten(memory), bias]
 
-        return tf.function(run).get_concrete_function(
+        return tf.function(run, autograph=False).get_concrete_function(
             tf.TensorSpec((None, None), "int32"),
             tf.TensorSpec((None, self.spec.hidden_dim), "float32"),
         )
@@ -185,7 +185,7 @@ class TensorFlowEngine(SteppingEngine):
             for size in (spec.key_dim, spec.value_dim)
         )
         state = tf.TensorSpec((None, beam_size, spec.hidden_dim), "float32")
-        return tf.function(run).get_concrete_function(
+        return tf.function(run, autograph=False).get_concrete_function(
             tf.TensorSpec((None, beam_size), "int32"),
             tf.TensorSpec((None, spec.hidden_dim), "float32"),
             tf.TensorSpec((None,), "int32"),
@@ -272,7 +272,7 @@ def is_on_cpu(spec: TransformerSpec) -> bool:
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     """Return a function whose result stays equal as long as no weight of the spec changes."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def fingerprints() -> Any:
         # A variable's memory is written in place, so only its numbers tell.
         rows = [tf.reshape(tensor, (1, -1)) for tensor in present_weights(spec)]

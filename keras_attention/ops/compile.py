@@ -61,14 +61,14 @@ def _tensorflow(function, model, any_shape):
     import tensorflow as tf
 
     if any_shape:
-        return tf.function(function, reduce_retracing=True)
+        return tf.function(function, reduce_retracing=True, autograph=False)
     programs = {}
 
     def run(*arguments):
         # Shapes are told apart here because a tf.function warns of the tracing that is meant.
         key = tuple((tuple(x.shape), x.dtype) for x in keras.tree.flatten(arguments))
         if key not in programs:
-            programs[key] = tf.function(function).get_concrete_function(*arguments)
+            programs[key] = tf.function(function, autograph=False).get_concrete_function(*arguments)
         return programs[key](*arguments)
 
     return run
