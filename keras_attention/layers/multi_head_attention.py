@@ -356,10 +356,10 @@ def _is_bare_projection(layer: Any) -> bool:
 
 def _kernel_and_bias(layer: Any) -> tuple[Any, Any]:
     """Return a projection's weights in its compute dtype."""
-    weights = layer.kernel, layer.bias
-    if layer.compute_dtype == layer.variable_dtype:
-        return weights
-    return tuple(x if x is None else ops.cast(x, layer.compute_dtype) for x in weights)
+    kernel, bias, dtype = layer.kernel, layer.bias, layer.compute_dtype
+    if dtype == layer.variable_dtype:
+        return kernel, bias
+    return ops.cast(kernel, dtype), None if bias is None else ops.cast(bias, dtype)
 
 
 def project(layer: Any, inputs: Any, input_axes: int = 1) -> Any:
