@@ -57,9 +57,8 @@ _own = OfThread()
 def _random_bits(first: int, second: int, process: int, count: int) -> Any:
     """Return `count` numbers of 16 random bits. To make a generator takes ten times as long as a new seed."""
     generator = _own.generator
-    state = {"state": np.array([first, second, process, 1], np.uint64)}
-    seeded = {"bit_generator": "SFC64", "state": state, "has_uint32": 0, "uinteger": 0}
-    generator.state = seeded
+    state: Any = {"state": np.array([first, second, process, 1], np.uint64)}
+    generator.state = {"bit_generator": "SFC64", "state": state, "has_uint32": 0, "uinteger": 0}
     numbers = generator.random_raw(WARM_UP - (-count // 4))
     return numbers[WARM_UP:].view(np.uint16)[:count]
 
