@@ -11,7 +11,7 @@ def compiled(function):
         return function
     import tensorflow as tf
 
-    return tf.function(function)
+    return tf.function(function, autograph=False)
 
 
 def gradients(function, *arrays):

@@ -21,8 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 import keras_attention
 from keras_attention import Tokenizer, Transformer, Translator
 
@@ -85,6 +83,8 @@ def steps_of_translation() -> list[Step]:
 
 def steps_to_attention() -> list[Step]:
     """From token ids to the first attention, while TensorFlow builds the graph of training."""
+    import tensorflow as tf
+
     model = Transformer.from_preset("tiny", vocabulary_size=11)
     names = ("encoder_token_ids", "decoder_token_ids")
     inputs = {name: tf.TensorSpec((None, None), "int32") for name in names}

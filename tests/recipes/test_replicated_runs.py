@@ -10,6 +10,7 @@ pytestmark = pytest.mark.backends("tensorflow")
 
 # A process of its own: logical devices can be made only before TensorFlow starts.
 PROGRAM = """
+import tests.conftest  # how tests set TensorFlow up
 import dataclasses, json, sys
 from pathlib import Path
 import tensorflow as tf

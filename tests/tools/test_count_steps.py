@@ -6,7 +6,7 @@ from keras_attention.layers.masks import padding_mask
 from tools import count_steps
 from tools.count_steps import Step, steps
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("tensorflow", "torch")
 
 
 def test_a_call_of_another_file_is_a_step_and_counts_once():
@@ -25,6 +25,7 @@ def test_nothing_counts_behind_the_last_step():
     assert steps(lambda: (len("ab"), padding_mask([[7]])), last={first}) == [Step("user", first)]
 
 
+@pytest.mark.backends("torch")  # beside the other tests for which Numba compiles this search
 def test_the_way_from_a_text_to_its_translation():
     pytest.importorskip("numba")
     found = count_steps.steps_of_translation()
@@ -33,6 +34,7 @@ def test_the_way_from_a_text_to_its_translation():
     print(f"{len(found)} steps", *found, sep="\n")
 
 
+@pytest.mark.backends("tensorflow")
 def test_the_way_from_token_ids_to_the_attention_kernel():
     found = count_steps.steps_to_attention()
     assert found[0] == Step("user", "models/transformer.py: __call__")

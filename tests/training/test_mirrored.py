@@ -11,6 +11,7 @@ pytestmark = pytest.mark.backends("tensorflow")
 
 # A process of its own: logical devices can be made only before TensorFlow starts.
 PROGRAM = '''
+import tests.conftest  # how tests set TensorFlow up
 import json, sys
 import keras, numpy as np, tensorflow as tf
 from keras_attention import Adam, LabelSmoothedCrossentropy, Transformer, WeightedTransformer

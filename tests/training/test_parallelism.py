@@ -23,11 +23,14 @@ on_many_devices = pytest.mark.backends("tensorflow", "jax")
 def certificate(tmp_path_factory):
     """Of 1 and 2 logical devices and 4 slices, in a process of its own: devices come first."""
     path = tmp_path_factory.mktemp("certificate") / "certificate.json"
+    # How tests set the backend up, and the tool.
+    program = "import tests.conftest; from tools.verify_parallelism import main; main()"
     result = subprocess.run(
-        [sys.executable, ROOT / "tools" / "verify_parallelism.py", "--json", path]
+        [sys.executable, "-c", program, "--json", path]
         + "--replicas 1 2 --accumulation-steps 4".split(),
         capture_output=True,
         text=True,
+        cwd=ROOT,
     )
     assert result.returncode == 0, result.stdout + result.stderr[-3000:]
     return json.loads(path.read_text("utf-8"))
