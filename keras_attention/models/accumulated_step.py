@@ -132,12 +132,32 @@ def _torch(model, steps, data):
     return model.get_metrics_result()
 
 
-def torch_train_step(model: keras.Model, data: Any) -> Any:
-    """Keras' step on PyTorch, which asks all layers for their weights once, not three times."""
+class KnownInFit:
+    """What does not change within `fit` on PyTorch: a model of many layers takes long to say it anew.
+
+    As on the other backends, another `trainable` counts from the next `fit` on.
+
+    Attributes:
+        weights: The trainable weights.
+        has_no_losses: Whether no layer and no weight adds a loss of its own, which a user's layer might.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self.weights = model.trainable_weights
+        layers = [layer for layer in model._flatten_layers() if layer is not model]
+        self.has_no_losses = not any(weight.regularizer for weight in self.weights) and all(
+            type(layer).__module__.partition(".")[0] in ("keras", "keras_attention")
+            and layer.activity_regularizer is None
+            for layer in layers
+        )
+
+
+def torch_train_step(model: keras.Model, known: KnownInFit | None, data: Any) -> Any:
+    """Keras' step on PyTorch, which asks all layers for their weights once, or once in `fit`."""
     import torch
 
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    weights = model.trainable_weights
+    weights = model.trainable_weights if known is None else known.weights
     if model.optimizer is None or not weights:
         return keras.Model.train_step(model, data)
     y_pred = model(x, training=True)

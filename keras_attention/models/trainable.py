@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from keras_attention.models.accumulated_step import (
+    KnownInFit,
     accumulated_train_step,
     check_rows,
     torch_train_step,
@@ -50,6 +51,7 @@ class TrainableModel(keras.Model):
     """
 
     accumulation_steps = 1
+    _known_in_fit: KnownInFit | None = None
 
     @checked
     def compile(
@@ -106,7 +108,18 @@ class TrainableModel(keras.Model):
         if self.accumulation_steps > 1:
             self._check_rows(x, y, given)
         self._build_optimizer()
-        return super().fit(x, y, *args, **kwargs)
+        known = backend_choice("Training", torch=KnownInFit, default=None)
+        self._known_in_fit = known(self) if known and self.built else None
+        try:
+            return super().fit(x, y, *args, **kwargs)
+        finally:
+            self._known_in_fit = None
+
+    @property
+    def losses(self) -> list[Any]:
+        """Keras' list of the losses that layers add, which takes long where there are none."""
+        known = self._known_in_fit
+        return [] if known is not None and known.has_no_losses else super().losses
 
     def train_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `train_on_batch`, without `class_weight`, as in `fit`."""
@@ -217,7 +230,7 @@ class TrainableModel(keras.Model):
         if self.accumulation_steps > 1:
             return accumulated_train_step(self, self.accumulation_steps, *args)
         own = backend_choice("A training step", torch=torch_train_step, default=None)
-        return super().train_step(*args) if own is None else own(self, *args)
+        return super().train_step(*args) if own is None else own(self, self._known_in_fit, *args)
 
     def _train_step_of_all(self, *args: Any) -> Any:
         """Return a step whose gradients and metrics are those of the whole batch, in every process."""
