@@ -25,7 +25,7 @@ from keras_attention.decoding.restrictions import Restrictions, check_restrictio
 from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
 from keras_attention.decoding.translation import Translation, hypotheses_of
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.engine.select import EngineChoice
+from keras_attention.engine.select import EngineChoice, EngineName, Precision
 from keras_attention.spec.parts import NonFiniteModel
 from keras_attention.utils.arguments import (
     BeamSize,
@@ -161,8 +161,8 @@ class Translator(Pretrained):
     batch_tokens: Count = 2048
     batch_size: Count | None = None
     show_progress: bool = True
-    precision: str | None = None
-    engine: str = "auto"
+    precision: Precision | None = None
+    engine: EngineName = "auto"
     constraint: Annotated[TextConstraint, Has("a TextConstraint", "of_batch")] | None = None
     sampling: Sampling | None = None
     restrictions: Annotated[Restrictions, check_restrictions] | None = None

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import math
 import threading
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from keras_attention.engine.base import Engine
 from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import ACTIVATIONS, check_finite
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import counted
+from keras_attention.utils.checks import check_choice, counted
 
 
 class Abilities(NamedTuple):
@@ -65,6 +65,18 @@ FEW_MULTIPLICATIONS = 40e9
 # "plain" is no engine, but the search over the model itself.
 ENGINES = ("auto", *ABILITIES, "plain")
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+
+
+def _known_engine(name: str, value: Any) -> str:
+    return check_choice(name, value, ENGINES)
+
+
+def _known_precision(name: str, value: Any) -> str:
+    return check_choice(name, value, PRECISIONS)
+
+
+EngineName = Annotated[str, _known_engine]
+Precision = Annotated[str, _known_precision]
 # What engines need besides the package and its backend.
 LIBRARIES = {"numba": "Numba", "ctranslate2": "CTranslate2"}
 _lock = threading.Lock()
@@ -215,15 +227,8 @@ def check_engine(engine: str, precision: str | None) -> None:
     """Refuse an engine and a precision that no model can be decoded with, before there is a model.
 
     Raises:
-        ValueError: If one of them is unknown, the engine is not installed or has no such precision.
+        ValueError: If the engine is not installed or has no such precision.
     """
-    # An array compares each of its numbers.
-    if not (precision is None or (isinstance(precision, str) and precision in PRECISIONS)):
-        raise ValueError(
-            f"`precision` must be one of {PRECISIONS}, or None. Received: {precision!r}"
-        )
-    if not (isinstance(engine, str) and engine in ENGINES):
-        raise ValueError(f"`engine` must be one of {ENGINES}. Received: {engine!r}")
     if engine == "plain" and precision is not None:
         raise ValueError(
             "engine='plain' computes in the model's own dtype: leave `precision` out. Received: "
