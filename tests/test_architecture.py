@@ -350,6 +350,7 @@ PRIVATE_NAMES_OF_KERAS = {
     },
     "layers/parts.py": {"_remat_mode"},
     "layers/recompute.py": {"_flatten_layers"},
+    "models/accumulated_step.py": {"_flatten_layers"},
     "models/weighted.py": {"_kernel_initializer"},
     "training/optimizer.py": {
         "_get_variable_index",

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from keras_attention.cli.options import adding, given
+from keras_attention.engine.abilities import EngineName, Precision
 from keras_attention.utils.arguments import BeamSize, Count, LengthPenalty
 from keras_attention.utils.backend import BACKENDS
 
@@ -19,11 +20,12 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     add("--beam-size N", "hypotheses kept (the run's)", BeamSize)
     add("--length-penalty X", "the paper's alpha (the run's)", LengthPenalty)
     add("--batch-tokens N", "source positions in a batch (2048)", Count)
-    add("--precision NAME", "float32, bfloat16, float16 or int8 (that of the model)")
+    add("--precision NAME", "float32, bfloat16, float16 or int8 (that of the model)", Precision)
     add(
         "--engine NAME",
         "what decodes: auto, numba, numpy, tensorflow, torch, jax, plain (the search that defines the "
         "result), or ctranslate2, which has its own search (auto)",
+        EngineName,
     )
 
 

@@ -10,7 +10,7 @@ import html
 import html.entities
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from keras_attention.data.markup_places import (
@@ -54,6 +54,7 @@ LINE_END = re.compile(r"(\r\n|\r|\n)")
 CLOSING = frozenset(".,;:!?…)]}")
 
 
+@checked
 def placeholders_of(text: str) -> Counter[str]:
     """Return how often each placeholder occurs in a text.
 
@@ -120,7 +121,7 @@ class Markup:
         number_marks(self._root, self._words)
 
     @checked
-    def carried(self, translation: str, links: Iterable[tuple[int, int]]) -> str:
+    def carried(self, translation: str, links: Sequence[tuple[int, int]]) -> str:
         """Return a translation of the plain text with the marks at the aligned places.
 
         Each mark is there once, and pairs are nested as in the text. A pair encloses the words in a row that

@@ -44,9 +44,9 @@ def test_learning_rate_of_a_long_training_is_sampled_to_its_end():
 
 
 def test_nothing_to_draw():
-    with pytest.raises(ValueError, match="at least one schedule, and `steps` must be at least 1"):
+    with pytest.raises(ValueError, match="`schedules` must hold at least one schedule"):
         learning_rate_figure({}, steps=5)
-    with pytest.raises(ValueError, match="at least one schedule, and `steps` must be at least 1"):
+    with pytest.raises(ValueError, match="`steps` must be an int of at least 1"):
         learning_rate_figure({"rate": lambda i: i}, steps=0)
 
 
