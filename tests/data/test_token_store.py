@@ -308,5 +308,7 @@ class TestBadInput:
             TokenStore.open(None)
         with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer"):
             TokenStore.build(tmp_path, TEXT, None)
-        with pytest.raises(ValueError, match=r"`text` must be a ParallelText.*Received: text=\[\('3 4 5'"):
+        with pytest.raises(
+            ValueError, match=r"`text` must be a ParallelText.*Received: text=\[\('3 4 5'"
+        ):
             TokenStore.build(tmp_path, PAIRS, NumberTokenizer())
