@@ -12,7 +12,7 @@ from keras_attention.layers.door import Door
 from keras_attention.layers.masks import padding_mask
 from keras_attention.ops.ids import are_ids, comparable_ids
 from keras_attention.ops.nan import one_or_nan
-from keras_attention.ops.operations import linear, lookup, tied_projection
+from keras_attention.ops.operations import linear, tied_projection
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
 from keras_attention.utils.arguments import Count, FromZero
@@ -118,7 +118,7 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         if reverse:
             return unfold_leading_axes(self._project(fold_leading_axes(inputs)), inputs)
         ids = comparable_ids(inputs)
-        embedded = lookup(self.embeddings, ops.cast(ids, "int32"))
+        embedded = ops.take(self.embeddings, ops.cast(ids, "int32"), axis=0)
         embedded = ops.cast(embedded, self.compute_dtype)
         # As a Python number it would be float32 for float64, too.
         scale = ops.convert_to_tensor(self.hidden_dim**0.5, embedded.dtype)

@@ -59,11 +59,6 @@ def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
     return ops.reshape(tensor, shape)
 
 
-def lookup(table: Any, token_ids: Any) -> Any:
-    """Return the rows (..., D) of a table (V, D) for ids of any shape; negative ones count from the end."""
-    return ops.take(table, token_ids, axis=0)
-
-
 def linear(
     inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
 ) -> Any:
@@ -267,7 +262,6 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "global_norm": global_norm,
     "joined_linear": joined_linear,
     "linear": linear,
-    "lookup": lookup,
     "reshape": reshape,
     "smoothed_crossentropy": smoothed_crossentropy,
     "tied_projection": tied_projection,

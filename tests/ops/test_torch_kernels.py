@@ -12,7 +12,6 @@ from keras_attention.ops.operations import (
     dot_product_attention,
     joined_linear,
     linear,
-    lookup,
     reshape,
     tied_projection,
 )
@@ -165,29 +164,6 @@ def test_tied_projection_equals_the_definition(
         *(torch.autograd.grad(x, inputs, upstream) for x in (got, expected)), strict=True
     ):
         assert_same(slope, expected_slope, dtype)
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_lookup_and_its_gradient_equal_the_definition(definitions, tied):
-    import torch
-
-    table, ids = tensor(normal(V, D)), torch.tensor([[3, 0, -1], [3, 66, 3]])
-    factors = [torch.from_numpy(normal(*shape)) for shape in ((2, 3, D), (3, D), (V, D))]
-
-    def gradient(function):
-        """Of two lookups and, with a tied softmax, of a use of all rows; over two slices."""
-        table.grad = None
-        for factor in (1.0, 0.5):
-            got = function(table, ids)
-            loss = (got * factors[0]).sum() + (function(table, ids[1]) * factors[1]).square().sum()
-            (factor * (loss + (table * factors[2]).sum() if tied else loss)).backward()
-        return got, table.grad.clone()
-
-    got, expected = gradient(lookup), gradient(DEFINITIONS["lookup"])
-    assert definitions == []
-    for one, other in zip(got, expected, strict=True):
-        assert not one.is_sparse
-        assert_same(one, other, "float32")
 
 
 @pytest.mark.parametrize("widths", [(18, 18, 18), (18, 18, 7)])

@@ -14,7 +14,6 @@ import keras
 import torch
 from keras import ops
 from torch.autograd.function import once_differentiable
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from keras_attention.ops import reference
 from keras_attention.ops.backends.torch_crossentropy import is_fast, smoothed_crossentropy
@@ -28,8 +27,6 @@ TRANSPOSE_IF_WIDER_BY = 3
 TRANSPOSE_FROM_WIDTH = 256
 # Rows that become columns at once.
 TRANSPOSE_BLOCK_ROWS = 64
-# The embedding tables that have a hook which makes their gradients dense; forgotten with the table.
-_DENSE_GRADIENTS: Any = WeakTensorKeyDictionary()
 
 
 @functools.cache
@@ -200,31 +197,6 @@ class _TiedProjection(torch.autograd.Function):
         )
 
 
-def lookup(table: Any, token_ids: Any) -> Any:
-    """See `keras_attention.ops.reference.lookup`.
-
-    The gradient has as many rows as there are tokens: PyTorch adds it to that of the softmax with the
-    same table, and need not make one of V rows, most of them zero, of it first. `backward` leaves a
-    dense gradient of the table in any case; `torch.autograd.grad` gives what there is.
-    """
-    if not is_fast(table.shape[-1]):
-        return reference.lookup(table, token_ids)
-    table, ids = as_tensor(table), as_tensor(token_ids).long()
-    ids = torch.where(ids < 0, ids + len(table), ids)
-    is_trained = table.is_leaf and table.requires_grad and torch.is_grad_enabled()
-    is_sparse = is_trained and table.device.type == "cpu"
-    if is_sparse and table not in _DENSE_GRADIENTS:
-        table.register_post_accumulate_grad_hook(_make_dense)
-        _DENSE_GRADIENTS[table] = True
-    return torch.nn.functional.embedding(ids, table, sparse=is_sparse)
-
-
-def _make_dense(table: Any) -> None:
-    # Where nothing but lookups uses the table: optimizers want all rows.
-    if table.grad.is_sparse:
-        table.grad = table.grad.to_dense()
-
-
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
     """See `keras_attention.ops.reference.dropout`."""
     if not is_fast(inputs.shape[-1]):
@@ -379,7 +351,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "global_norm": global_norm,
     "joined_linear": joined_linear,
     "linear": linear,
-    "lookup": lookup,
     "reshape": reshape,
     "smoothed_crossentropy": smoothed_crossentropy,
     "tied_projection": tied_projection,
