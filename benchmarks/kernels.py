@@ -1,0 +1,124 @@
+"""What does each kernel save? The time of an update without it, divided by the time with all.
+
+    KERAS_BACKEND=torch python benchmarks/kernels.py tiny
+    KERAS_BACKEND=torch python benchmarks/kernels.py base --rounds 9 --names linear dropout
+
+Updates with and without a kernel take turns in one process. Times are those of the processor (on PyTorch on
+one thread), which other programs disturb little. What is near 1 for all workloads need not be.
+"""
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention import Adam, LabelSmoothedCrossentropy, Transformer
+from keras_attention.ops import dispatch, operations
+
+# Updates a turn, rows of a batch, tokens of a row, and the model.
+WORKLOADS: dict[str, tuple[int, int, int, dict[str, Any]]] = {
+    "base": (1, 32, 32, {"vocabulary_size": 8000, "num_layers": 1}),
+    "tiny": (
+        3,
+        64,
+        24,
+        {
+            "vocabulary_size": 2000,
+            "num_layers": 2,
+            "hidden_dim": 128,
+            "intermediate_dim": 512,
+            "num_heads": 4,
+        },
+    ),
+    "small": (
+        10,
+        2,
+        8,
+        {
+            "vocabulary_size": 1000,
+            "num_layers": 6,
+            "hidden_dim": 64,
+            "intermediate_dim": 128,
+            "num_heads": 4,
+        },
+    ),
+}
+
+
+class Batches(keras.utils.PyDataset):
+    """The same random batch, some times."""
+
+    def __init__(self, count: int, rows: int, length: int, vocabulary_size: int):
+        super().__init__()
+        rng = np.random.default_rng(0)
+        source, target, labels = rng.integers(2, vocabulary_size, (3, rows, length), dtype="int32")
+        self.batch = ({"encoder_token_ids": source, "decoder_token_ids": target}, labels)
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return self.batch
+
+
+def main() -> None:
+    """Measure and print a line for each kernel."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--names", nargs="+", default=sorted(dispatch.kernels()))
+    parser.add_argument("--attention-dropout", type=float, default=0.0)
+    options = parser.parse_args()
+    backend = keras.backend.backend()
+    if backend == "torch":
+        import torch
+
+        torch.set_num_threads(1)
+    count, rows, length, size = WORKLOADS[options.workload]
+    batches = Batches(count, rows, length, size["vocabulary_size"])
+
+    def compiled() -> Transformer:
+        model = Transformer(**size, attention_dropout=options.attention_dropout, seed=1)
+        model.compile(Adam(1e-4), LabelSmoothedCrossentropy(0.1))
+        return model
+
+    def seconds(model: Transformer, without: str = "") -> float:
+        choose(without)
+        start = time.process_time()
+        model.fit(batches, verbose=0)
+        return (time.process_time() - start) / count
+
+    whole = compiled()
+    seconds(whole)
+    for name in options.names:
+        lacking = compiled()  # A compiled update keeps the kernels of its first one.
+        seconds(lacking, name)
+        turns = [(seconds(whole), seconds(lacking, name)) for _ in range(options.rounds)]
+        ratios = [without / with_all for with_all, without in turns]
+        print(
+            f"{backend}, {options.workload}, {name}: {statistics.median(ratios):.2f} "
+            f"({min(ratios):.2f} to {max(ratios):.2f}) of {statistics.median(x for x, _ in turns):.3f} s",
+            flush=True,
+        )
+
+
+def choose(without: str) -> None:
+    """Have all operations call their kernels, but one its definition."""
+    for name in dispatch.kernels():
+        function: Any = getattr(operations, name)
+        # What `dispatch.operation` chose from is known to the function that it made alone.
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
+        kernel = dispatch.kernels()[name]
+        cells["kernel"].cell_contents = (
+            cells["definition"].cell_contents if name == without else kernel
+        )
+
+
+if __name__ == "__main__":
+    main()
