@@ -84,7 +84,7 @@ def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
     store = TokenStore.build(tmp_path / "store", corpus.validation, tokenizer)
     with SummaryWriter(tmp_path / "events") as writer:
         log = the_log(writer, tokenizer, corpus, store)
-    true = [corpus.alignments[pair] for pair in log.pairs]
+    true = [[[*link] for link in corpus.alignments[pair]] for pair in log.pairs]
     assert [[[*link] for link in links] for links in log.alignments] == true
     assert len(log.pairs) > log.shown == 5
     assert sum(len(tokenizer.encode(source)) for source, _ in log.pairs) > 150
