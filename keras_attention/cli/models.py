@@ -48,10 +48,13 @@ def check_model(model: str) -> dict[str, Any]:
 
 def light_translator(model: str, **options: Any) -> Any:
     """Return a `Translator` that needs no Keras, if a spec is there and an engine runs it."""
+    from keras_attention.data.presets import load
     from keras_attention.decoding.translator import Translator
 
     try:
-        return Translator.from_preset(preset_of(model), **options)
+        # A run may have trained on since it was read.
+        found = load(model) if is_run(model) else preset_of(model)
+        return Translator.from_preset(found, **options)
     except SpecError:
         start_backend()
         return keras_translator(model, **options)

@@ -184,8 +184,10 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     else:
         translator = light_translator(options.model, **given)
     if options.source_prefix is not None:
-        prefix = None if options.source_prefix == NONE else options.source_prefix
-        translator.tokenizer.source_prefix = prefix
+        # A copy: the same model, read once, may translate again without.
+        tokenizer = copy.copy(translator.tokenizer)
+        tokenizer.source_prefix = None if options.source_prefix == NONE else options.source_prefix
+        translator = dataclasses.replace(translator, tokenizer=tokenizer)
     beside = {name: getattr(options, file) is not None for name, file in BESIDE.items()}
     name, reason = translator.engine_for(1, **beside)
     say(f"{program}: decoded by {name}. {reason}")
