@@ -20,6 +20,7 @@ from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
 from keras_attention.spec.options import DROPOUTS, TransformerOptions
 from keras_attention.utils.arguments import check, rules
+from keras_attention.utils.backend import check_backend
 from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.lazily import check_event_files, check_moses
@@ -186,6 +187,7 @@ def _train(
     if config.preset != recipe.preset:
         say(_kept_text(recipe, config))
     if not plan:
+        check_backend()  # TensorFlow brings TensorBoard.
         check_event_files()
         check_moses()
     start_backend()
