@@ -139,16 +139,15 @@ class KnownInFit:
 
     Attributes:
         weights: The trainable weights.
-        has_no_losses: Whether no layer and no weight adds a loss of its own, which a user's layer might.
+        has_no_losses: Whether model, layers and weights add no loss of their own, as a user's might.
     """
 
     def __init__(self, model: keras.Model) -> None:
         self.weights = model.trainable_weights
-        layers = [layer for layer in model._flatten_layers() if layer is not model]
         self.has_no_losses = not any(weight.regularizer for weight in self.weights) and all(
             type(layer).__module__.partition(".")[0] in ("keras", "keras_attention")
             and layer.activity_regularizer is None
-            for layer in layers
+            for layer in model._flatten_layers()  # the model, too
         )
 
 

@@ -29,6 +29,14 @@ class Watching(Transformer):
         return Watched(**arguments) if kind == "encoder" else super().make_block(kind, **arguments)
 
 
+class Adding(Transformer):
+    """A user's model, which adds a loss itself."""
+
+    def call(self, inputs, **kwargs):
+        self.add_loss(ops.mean(ops.zeros_like(inputs["decoder_token_ids"], "float32")) + 1.5)
+        return super().call(inputs, **kwargs)
+
+
 def fitted(kind, change=lambda model: None, epochs=1):
     model = kind(
         V, num_layers=2, hidden_dim=8, intermediate_dim=16, num_heads=2, dropout=0.0, seed=1
@@ -46,8 +54,9 @@ def of_outputs(model):
     model.decoder_blocks[1].feed_forward.activity_regularizer = keras.regularizers.L1(0.25)
 
 
-def test_a_loss_that_a_users_layer_adds_counts():
-    assert fitted(Watching) == pytest.approx(fitted(Transformer) + 2 * 2.5, abs=1e-5)
+@pytest.mark.parametrize("kind, added", [(Watching, 2 * 2.5), (Adding, 1.5)])
+def test_a_loss_that_a_users_layer_or_model_adds_counts(kind, added):
+    assert fitted(kind) == pytest.approx(fitted(Transformer) + added, abs=1e-5)
 
 
 @pytest.mark.parametrize("change", [regularized, of_outputs])
