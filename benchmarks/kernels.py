@@ -4,7 +4,7 @@
     KERAS_BACKEND=torch python benchmarks/kernels.py base --rounds 9 --names linear dropout
 
 Updates with and without a kernel take turns in one process. Times are those of the processor (on PyTorch on
-one thread), which other programs disturb little. What is near 1 for all workloads need not be.
+one thread). Single pairs spread by a fifth: what is near 1 for all workloads, in several runs, need not be.
 """
 
 import argparse
@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--names", nargs="+", default=sorted(dispatch.kernels()))
     parser.add_argument("--attention-dropout", type=float, default=0.0)
+    parser.add_argument("--vocabulary-size", type=int, help="another one than the workload's")
     options = parser.parse_args()
     backend = keras.backend.backend()
     if backend == "torch":
@@ -81,6 +82,7 @@ def main() -> None:
 
         torch.set_num_threads(1)
     count, rows, length, size = WORKLOADS[options.workload]
+    size["vocabulary_size"] = options.vocabulary_size or size["vocabulary_size"]
     batches = Batches(count, rows, length, size["vocabulary_size"])
 
     def compiled() -> Transformer:

@@ -3,11 +3,6 @@
 TensorFlow runs each element-wise operation as a pass over memory of its own; XLA fuses them and uses
 the widest vector instructions. Products of matrices stay outside: there TensorFlow's oneDNN is faster.
 Gradients are written out, so that a backward pass reads what it needs and keeps nothing else.
-
-`benchmarks/kernels.py` measures how long an update takes without a kernel, as a multiple of the time with
-all. Of `tiny`: smoothed_crossentropy 1.11, dot_product_attention, dropout_add_norm and joined_linear 1.05,
-tied_projection 1.01, global_norm, linear and dropout 0.99 (28 November 2026, AVX2, medians of 5 pairs, which
-spread by a tenth and more).
 """
 
 import math

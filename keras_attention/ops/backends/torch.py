@@ -4,19 +4,19 @@ PyTorch runs each element-wise operation as a pass over memory of its own. Here 
 scale and a bias go into the product of matrices beside them. A mask of bytes that multiplies is five
 times as fast as `where`.
 
-`benchmarks/kernels.py` measures how long an update takes without a kernel, as a multiple of the time with all
-(28 November 2026, AVX2, medians of 4 to 9 pairs, which spread by a tenth and more):
+How long an update takes without a kernel, as a multiple of the time with all, by `KERAS_BACKEND=torch python
+benchmarks/kernels.py small`, and `tiny` (28 November 2026, AVX2; medians of 7 pairs, which spread by a fifth):
 
-    kernel                 small  tiny  base
-    linear                  1.34  1.10  0.97
-    joined_linear           1.32  1.03  1.00
-    dot_product_attention   1.26  1.01  1.02  tiny with attention dropout 1.06
-    global_norm             1.10  1.03     -  base with 37,000 tokens 1.05
-    reshape                 1.09  0.98     -
-    smoothed_crossentropy   1.03  1.12  1.00  base with 37,000 tokens 1.27
-    dropout_add_norm        1.00  1.05  1.02
-    tied_projection         1.03  1.01  1.07  made for AMX, which this processor lacks
-    dropout                 0.99  1.02  1.02  tiny with attention dropout 1.06
+    kernel                 small  tiny
+    linear                  1.24  1.04
+    joined_linear           1.21  1.03
+    dot_product_attention   1.12  1.02
+    dropout_add_norm        1.06  1.09
+    smoothed_crossentropy   1.00  1.09
+    reshape                 1.05  0.98
+    global_norm             0.92  1.03
+    dropout                 0.94  0.99  attention's dropout is off there
+    tied_projection         0.96  0.98  made for AMX, which this processor lacks
 """
 
 import functools
