@@ -76,7 +76,12 @@ Named = Annotated[Any, _check_named]
 
 BOUNDS = {Ge: "least", Gt: "above", Le: "most", Lt: "below"}
 SIMPLE = {bool: check_boolean, str: check_text, Path: check_path, os.PathLike: check_path}
-SERIES = (list, collections.abc.Sequence, collections.abc.Iterable)
+SERIES = (
+    list,
+    collections.abc.Collection,
+    collections.abc.Sequence,
+    collections.abc.Iterable,
+)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -127,7 +132,7 @@ def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any
         return check_callable(name, value)
     if origin in SERIES and parts == (str,):
         texts = check_texts(name, value)
-        return value if isinstance(value, list | tuple) else texts
+        return value if isinstance(value, list | tuple | collections.abc.Set) else texts
     if origin in SERIES:
         check_iterable(name, value)
         is_lazy = origin is collections.abc.Iterable and not isinstance(value, list | tuple)
