@@ -21,6 +21,8 @@ from keras_attention.utils.forecast import Forecast
 RATE_STEP = 1 / 400
 # An update's time is known after this many, which took at least so long: a mean of fewer would jump.
 KNOWN_UPDATES, KNOWN_SECONDS = 5, 10.0
+# The machine may have been busier: what is longer ago counts ever less.
+LATE_SECONDS = 120.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +96,8 @@ class Budget(RunCallback):
         self._limits_before: list[float | None] | None = None  # of the last checkpoint
         self._compiling = 0.0  # in this start
         # Updates whose time counts, and these seconds: of earlier starts, of this one.
-        self._measured_before, self._measured = (0, 0.0), (0, 0.0)
+        self._measured_before: tuple[float, float] = (0, 0.0)
+        self._measured: tuple[float, float] = (0, 0.0)
         self._shapes: set[Any] = set()  # compiled by this process
         self._epoch = 0
         self._batch_began: float | None = None  # None between two batches
@@ -168,11 +171,11 @@ class Budget(RunCallback):
 
     @property
     def seconds_per_update(self) -> float | None:
-        """The mean time of an update, in this start if it is known, else in earlier ones; None if unknown."""
+        """The mean time of an update of late, in this start or an earlier one; None if unknown."""
         updates, seconds = self._known_speed()
         return seconds / updates if _is_known(updates, seconds) else None
 
-    def _known_speed(self) -> tuple[int, float]:
+    def _known_speed(self) -> tuple[float, float]:
         is_better = _is_known(*self._measured) or not _is_known(*self._measured_before)
         return self._measured if is_better else self._measured_before
 
@@ -264,6 +267,10 @@ class Budget(RunCallback):
             self.seconds += took
             updates, seconds = self._measured
             self._measured = (updates + 1, seconds + took)
+            if (
+                updates >= 4 * KNOWN_UPDATES and seconds >= LATE_SECONDS
+            ):  # The earlier half counts half.
+                self._measured = (updates / 2, seconds / 2)
         else:
             self._compiling += took
             self.compiling = max(self.compiling, self._compiling)
@@ -289,5 +296,5 @@ class Budget(RunCallback):
             self._schedule.used.assign(share)
 
 
-def _is_known(updates: int, seconds: float) -> bool:
+def _is_known(updates: float, seconds: float) -> bool:
     return updates >= KNOWN_UPDATES and seconds >= KNOWN_SECONDS

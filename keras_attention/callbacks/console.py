@@ -9,6 +9,7 @@ from keras_attention.callbacks.base import RunCallback, logged_numbers
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.utils.arguments import Has, checked
+from keras_attention.utils.forecast import Forecast
 from keras_attention.utils.progress import Progress, say
 
 
@@ -23,6 +24,8 @@ class ConsoleProgress(RunCallback):
         monitor: The `TrainingMonitor` of the run; without one, the progress line has no loss and speed.
         stream: Stream to write to. Defaults to standard error.
         announce: A function that is called once, as soon as the time of an update is known.
+        beside: A function of the `Forecast` that returns the seconds of all other work to come. Defaults to
+            none.
     """
 
     @checked
@@ -32,12 +35,14 @@ class ConsoleProgress(RunCallback):
         monitor: Annotated[TrainingMonitor, Has("a TrainingMonitor", "last")] | None = None,
         stream: Annotated[TextIO, Has("a file to write to", "write")] | None = None,
         announce: Callable[[], None] | None = None,
+        beside: Callable[[Forecast], float] | None = None,
     ):
         super().__init__()
         self.budget = budget
         self.monitor = monitor
         self.stream = stream
         self.announce = announce
+        self.beside = beside
         self._progress = Progress(None, "training", enabled=False)
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -48,7 +53,7 @@ class ConsoleProgress(RunCallback):
             total, unit, done = round(60 * (budget.minutes or 0)), "seconds", round(budget.seconds)
         self._progress = Progress(total, "training", unit, initial=done, stream=self.stream)
         self._progress.__enter__()
-        self._progress.left(budget.forecast(budget.updates).seconds_left)
+        self._show_left(budget.updates)
 
     def before_update(self, batch: int) -> None:
         budget = self.budget
@@ -60,7 +65,7 @@ class ConsoleProgress(RunCallback):
             announce, self.announce = self.announce, None
             announce()
         self._progress.values(self._numbers())
-        self._progress.left(budget.forecast(updates).seconds_left)
+        self._show_left(updates)
         self._progress.reach(done)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -77,17 +82,25 @@ class ConsoleProgress(RunCallback):
         if all_batches is not None and done < all_batches:
             name += f" (part of it: {done:,} of {all_batches:,} batches)"
         say(f"{name}, update {self.budget.updates:,}: {values}", self.stream)
+        self._show_left(self.budget.updates)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._progress.note("")
-        if self.budget.steps is not None:
-            self._progress.reach(self.budget.updates)
+        budget = self.budget
+        self._progress.reach(budget.updates if budget.steps is not None else round(budget.seconds))
         self.close()
 
     def close(self) -> None:
         """End the line; also after an error."""
         self._progress.__exit__()
         self._progress = Progress(None, "training", enabled=False)
+
+    def _show_left(self, updates: int) -> None:
+        forecast = self.budget.forecast(updates)
+        seconds = forecast.seconds_left
+        if seconds is not None and self.beside is not None:
+            seconds += self.beside(forecast)
+        self._progress.left(seconds)
 
     def _numbers(self) -> str:
         entry = {} if self.monitor is None else self.monitor.last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,12 +25,16 @@ class ValidationPerplexity(RunCallback):
     Args:
         batches: Batches of the validation set.
         stop: The `Stop` of the training: an epoch that a signal cuts short gets no perplexity.
+
+    Attributes:
+        seconds: How long it took last; None before it was measured.
     """
 
     @checked
     def __init__(self, batches: Iterable[Any], stop: Stop | None = None):
         super().__init__(stop)
         self.batches = batches
+        self.seconds: float | None = None
         self._meter: PerplexityMeter | None = None
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
@@ -37,6 +42,7 @@ class ValidationPerplexity(RunCallback):
 
     def measure(self) -> dict[str, float]:
         """Return the numbers of the current model."""
+        began = time.monotonic()
         alone, moving = computing_alone(self.model), with_moving_average(self.model)
         with alone, moving, activity("perplexity of the validation set"):
             if self._meter is None or self._meter.model is not self.model:
@@ -46,4 +52,5 @@ class ValidationPerplexity(RunCallback):
             found = {"val_perplexity": self._meter(self.batches)}
             if self._meter.last_loss is not None:
                 found["val_loss"] = self._meter.last_loss
-            return found
+        self.seconds = time.monotonic() - began
+        return found

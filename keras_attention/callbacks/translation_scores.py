@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -31,6 +32,9 @@ class TranslationScores(RunCallback):
         stop: The `Stop` of the training: an epoch that a signal cuts short is not scored.
         language: Language code of the references, which chooses BLEU's tokenizer; see `corpus_bleu`. Defaults
             to None, an unknown one.
+
+    Attributes:
+        seconds: How long translating and scoring took last; None before.
 
     Raises:
         ValueError: If the lists do not fit together, or an interval is not positive.
@@ -64,6 +68,7 @@ class TranslationScores(RunCallback):
         self.every_epochs = every_epochs
         self.monitor = monitor
         self.language = language
+        self.seconds: float | None = None
         self.sources, self.references = check_lines(sources, references, "sources")
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
@@ -74,12 +79,15 @@ class TranslationScores(RunCallback):
 
     def scores(self) -> dict[str, float]:
         """Return BLEU and chrF of the current model."""
+        began = time.monotonic()
         # On JAX, `self.model` restores the weights that `fit` keeps elsewhere.
         moving = with_moving_average(self.model)
         paused = contextlib.nullcontext() if self.monitor is None else self.monitor.paused()
         with paused, moving, activity("translating the validation set"):
             translations = list(self.translate(self.sources))
-            return {
+            found = {
                 "bleu": corpus_bleu(translations, self.references, language=self.language).score,
                 "chrf": corpus_chrf(translations, self.references).score,
             }
+        self.seconds = time.monotonic() - began
+        return found

@@ -15,8 +15,13 @@ from keras_attention.cli.models import (
     name_of,
     preset_of,
 )
-from keras_attention.cli.options import Parser, adding
+from keras_attention.cli.options import Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
+from keras_attention.cli.search_options import (
+    add_search_options,
+    choose_backend,
+    given_search_options,
+)
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.parallel_text import FilePairs
@@ -69,12 +74,16 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         raise ValueError(
             f"One model needs --source-file and --reference-file.{own if is_own else ''}"
         )
+    search = given_search_options(options)
+    if search and options.source_file is None:
+        raise ValueError(f"{flag(next(iter(search)))} needs --source-file: nothing is translated.")
+    choose_backend(options)
     check_moses()
     start_backend()
     if is_own:
-        _evaluate_run(options, model)
+        _evaluate_run(options, model, search)
     else:
-        _compare_models(options)
+        _compare_models(options, search)
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -93,6 +102,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "score TER, too: word edits and moves for 100 words; slow where translations are bad",
     )
     add("--samples N", "samples of the paired tests (1000)", Count, default=1000)
+    add_search_options(parser)
     return parser
 
 
@@ -137,7 +147,7 @@ def _check_models(options: argparse.Namespace) -> None:
     options.target_language = known
 
 
-def _compare_models(options: argparse.Namespace) -> None:
+def _compare_models(options: argparse.Namespace, search: Mapping[str, Any]) -> None:
     """Scores of several models and their significance, or the scores of one of another program."""
     from keras_attention.decoding.translator import Translator
     from keras_attention.evaluation.report import Sentences
@@ -157,19 +167,18 @@ def _compare_models(options: argparse.Namespace) -> None:
         sources, references = _given_lines(options)
         name = options.source_file.name
         for title, model in models.items():
-            translations[title] = keras_translator(model)(sources)
-            chosen = check_model(model)
-            search = (
-                f"{key} {chosen.get(key, getattr(Translator, key))}" for key in SEARCH_SETTINGS
-            )
-            decoding[f"{title}:"] = " ".join(search)
+            translations[title] = keras_translator(model, **search)(sources)
+            chosen = {**check_model(model), **search}
+            names = dict.fromkeys((*SEARCH_SETTINGS, *search))
+            settings = (f"{key} {chosen.get(key, getattr(Translator, key))}" for key in names)
+            decoding[f"{title}:"] = " ".join(settings)
     name = options.name or name
     text = Sentences(sources, references, name, options.target_language, ter=options.ter)
     report = runs_report(translations, text, decoding=decoding, samples=options.samples)
     _show(report, " and ".join(models), options.output)
 
 
-def _evaluate_run(options: argparse.Namespace, model: str) -> None:
+def _evaluate_run(options: argparse.Namespace, model: str, search: Mapping[str, Any]) -> None:
     """Show the report on a run: its checkpoints and their average."""
     from keras_attention.evaluation.report import Sentences
     from keras_attention.recipes.finished_run import FinishedRun
@@ -184,7 +193,7 @@ def _evaluate_run(options: argparse.Namespace, model: str) -> None:
         )
     name = options.name or options.source_file.name
     text = Sentences(sources, references, name, language, ter=options.ter)
-    report = run.evaluation(text, samples=options.samples)
+    report = run.evaluation(text, samples=options.samples, search=search)
     _show(report, run.folder.name, options.output)
 
 

@@ -17,7 +17,9 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.pretrained import FORMATS
 from keras_attention.interop.ctranslate2 import Quantization
+from keras_attention.utils.arguments import BeamSize, LengthPenalty
 from keras_attention.utils.progress import say, show
+from keras_attention.utils.run_folder import SEARCH_SETTINGS
 
 DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
 as a MarianMT or Pegasus folder of Hugging Face, as ONNX files, or as a SavedModel of TensorFlow.
@@ -52,7 +54,14 @@ def main(arguments: Sequence[str], program: str) -> None:
         if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
             say(f"{program}: a SavedModel is written on TensorFlow, whatever KERAS_BACKEND says.")
         os.environ["KERAS_BACKEND"] = "tensorflow"
-    translator = light_translator(options.model, show_progress=False)
+    search = {**given(options, SEARCH_SETTINGS), "show_progress": False}
+    if options.checkpoint is None:
+        translator = light_translator(options.model, **search)
+    else:
+        start_backend()
+        from keras_attention.recipes.from_checkpoint import checkpoint_translator
+
+        translator = checkpoint_translator(options.model, options.checkpoint, **search)
     if is_tensorflow:
         start_backend()
     if options.format is not None:
@@ -79,6 +88,9 @@ def _parser(program: str) -> Parser:
     precision = "precision of CTranslate2's weights (as they are)"
     add("--quantization", precision, choices=get_args(Quantization))
     add("--max-length N", "number of positions (the format's usual one)", Annotated[int, Ge(2)])
+    add("--beam-size N", "hypotheses kept, as the export says (the model's)", BeamSize)
+    add("--length-penalty X", "the paper's alpha, as the export says (the model's)", LengthPenalty)
+    add("--checkpoint NAME", "a checkpoint of a run, as in `translate` (the finished model)")
     add("--overwrite", "replace what this command wrote to FOLDER")
     check = "compare translations of these sentences, one a line (the examples in the model's card)"
     add("--check FILE", check, Path, nargs="?", const=True)

@@ -125,11 +125,10 @@ def evaluation_report(
                 "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
                 "seconds": round(seconds, 1),
             }
-    averaged = {k: v for k, v in figures.items() if k != START and not k.startswith(BEST)}
     return {
         **compared(translations, text, decoding, samples, [START, *list(systems)[-2:-1]]),
         "systems": figures,
-        "averaging": _averaging(averaged),
+        "averaging": _averaging(figures),
         "training_cost": dict(cost) if cost else None,
         "translations": translations[list(systems)[-1]],
     }
@@ -238,10 +237,17 @@ def write_report(
 
 
 def _averaging(systems: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Scores before and after averaging; None if nothing was averaged."""
-    if len(systems) == 1:
+    """Scores of the last averaged checkpoint and of the average; None if nothing was averaged."""
+    titles = [title for title in systems if title != START]
+    result = next((title for title in reversed(titles) if not title.startswith(BEST)), None)
+    if result is None:
         return None
-    before, after = (systems[title] for title in list(systems)[-2:])
+    after = systems[result]
+    last = after["checkpoints"][-1:]
+    earlier = [t for t in titles if t != result and systems[t]["checkpoints"] == last]
+    if not earlier:
+        return None
+    before = systems[earlier[-1]]
     changes = {}
     for key in before["scores"]:
         pair = [system["scores"][key]["score"] for system in (before, after)]

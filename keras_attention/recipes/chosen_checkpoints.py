@@ -87,12 +87,17 @@ class ChosenCheckpoints:
         elif len(paths) > 1:
             systems[f"average of {len(paths)}"] = system(paths)
         best = self.best
-        is_last = best is not None and best["name"] == last.name and not moves
-        # The same weights are named once, but for a result.
-        if best is not None and (self.ends_with_best or not is_last):
+        if best is not None:
             own = system([self.folder.checkpoints / best["name"]], self.load)
             own_row = {f"{BEST}{best['by']} ({best['name']})": own}
-            systems = {**systems, **own_row} if self.ends_with_best else {**own_row, **systems}
+            # The same weights are named once. (A moving average of one checkpoint has others than it.)
+            same = [name for name, one in systems.items() if one.checkpoints == own.checkpoints]
+            if self.ends_with_best:
+                for name in [] if moves else same:
+                    del systems[name]
+                systems = {**systems, **own_row}
+            elif moves or not same:
+                systems = {**own_row, **systems}
         if restart is not None:
             systems = {START: System(functools.partial(restart, model)), **systems}
         return systems

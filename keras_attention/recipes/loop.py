@@ -24,6 +24,7 @@ from keras_attention.callbacks.signals import StopOnSignal, StopTogether, Traini
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.evaluation.cost import training_flops
 from keras_attention.recipes.attention import attention_log
+from keras_attention.recipes.beside import WorkBeside
 from keras_attention.recipes.catalog import forecast_for
 from keras_attention.recipes.config import MEASURES
 from keras_attention.recipes.messages import spoken_measure
@@ -98,6 +99,11 @@ class TrainingLoop:
             if isinstance(callback, RunCallback):
                 callback.stop = self.stop
         self.checkpoints = self._checkpoints()
+        test = run.corpus.splits["validation" if run.corpus.test is None else "test"]
+        averages = 1 + 2 * (config.averaged_checkpoints > 1)  # first, last and average
+        self.beside = WorkBeside(
+            self.perplexity, self.scores, len(run.batches), len(test), averages + len(self.best)
+        )
 
     def restore(self) -> bool:
         """Continue from the last checkpoint, if there is one; return whether anything is left to train."""
@@ -207,7 +213,10 @@ class TrainingLoop:
                 _tell(told, budget, budget.updates, is_advised=bool(told.advice))
 
         return ConsoleProgress(
-            budget, self.monitor, announce=announce if told.seconds is None else None
+            budget,
+            self.monitor,
+            announce=announce if told.seconds is None else None,
+            beside=self.beside,
         )
 
     def _is_outdated(self, manifest: Mapping[str, Any]) -> bool:
@@ -278,15 +287,15 @@ class TrainingLoop:
         )
 
 
-def train_to_end(run: Run) -> Checkpoints:
-    """Train a run from its last checkpoint, if any, to the end of its budget; return its checkpoints."""
+def train_to_end(run: Run) -> TrainingLoop:
+    """Train a run from its last checkpoint, if any, to the end of its budget; return its loop."""
     with contextlib.ExitStack() as held:
         loop = TrainingLoop(run, held)
         if loop.restore():
             if run.resolved.start is not None and not loop.checkpoints.updates:
                 loop.measure_start()
             loop.fit()
-        return loop.checkpoints
+        return loop
 
 
 def _tell(forecast: Forecast, budget: Budget, updates: int, is_advised: bool = False) -> Forecast:

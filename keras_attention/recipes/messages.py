@@ -184,7 +184,7 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
     for example in test["examples"]:
         lines += [f"  {name:>11}  {text}" for name, text in example.items()]
         lines.append("")
-    name = shlex.quote(str(folder.path))
+    name, page = shlex.quote(str(folder.path)), folder.attention
     sentence = shlex.quote(test["examples"][0]["source"]) if test["examples"] else '"..."'
     lines += [
         f"The run is in {name}: the model in {folder.model.name}, all figures in "
@@ -194,6 +194,7 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
         f"  echo {sentence} | {_command('keras-attention')} translate {name}",
         f"  {_command('keras-attention')} attention {name} {sentence} --output {name}-attention",
         f"  {_command('tensorboard')} --logdir {name}",
+        *([f"Where its heads look: {page.resolve().as_uri()}"] if page.is_file() else []),
     ]
     return "\n".join(lines)
 

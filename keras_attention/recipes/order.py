@@ -13,6 +13,7 @@ from keras_attention.callbacks.signals import stopping_at_once
 from keras_attention.data.corpora import Corpus
 from keras_attention.evaluation.report import write_report
 from keras_attention.recipes.aligning import alignment_figures
+from keras_attention.recipes.attention import SHOWN, middling_pairs
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.loop import train_to_end
 from keras_attention.recipes.messages import (
@@ -32,7 +33,8 @@ from keras_attention.training.distribution import device_kind
 from keras_attention.utils.arguments import checked
 from keras_attention.utils.checks import counted
 from keras_attention.utils.files import write_atomically
-from keras_attention.utils.progress import activity, say, show
+from keras_attention.utils.progress import Progress, activity, say, show
+from keras_attention.visualization.attention_page import save_attention
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 
@@ -47,8 +49,8 @@ def train_translation(
     """Train on a corpus, translate its test set and score it. All files are in one folder.
 
     The folder gets `config.json`, `tokenizer/`, `store/` (token ids), `checkpoints/`, `logs/` (for
-    TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt`, `references.txt` and
-    `report.json`.
+    TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt`, `references.txt`,
+    `report.json` and `attention.html`.
 
     Call it again with the same arguments to continue a run that was stopped or killed: it continues from
     its last checkpoint as if nothing had happened. A finished run returns its report. The settings in
@@ -85,24 +87,32 @@ def complete(run: Run) -> dict[str, Any]:
     """Do all that is not done yet, as `train_translation` does; return the report."""
     with run.started():
         if run.report is None:
-            train(run)
+            seconds = train(run)
             if not run.is_chief:
                 return {}
             try:
-                with stopping_at_once():
+                with stopping_at_once(), Progress(3, "finishing", "steps") as progress:
+                    progress.left(seconds)
                     average(run)
+                    progress.add(1)
                     save(run)
+                    progress.add(1)
                     run.report = evaluate(run)
+                    progress.add(1)
             except KeyboardInterrupt:
                 say(
                     "The training is done and saved, its report is not. The same command writes it."
                 )
                 raise
+            show(results_text(run.folder, run.report, can_go_on="steps" in run.config.changeable))
     return run.report
 
 
-def train(run: Run) -> None:
-    """Prepare the text, make the model and train it, alone or with other processes."""
+def train(run: Run) -> float | None:
+    """Prepare the text, make the model and train it, alone or with other processes.
+
+    Return about how many seconds all the rest takes, if that is known.
+    """
     keras.utils.set_random_seed(run.config.seed)
     say(device_text(run.devices.num_replicas, device_kind(), run.config.strategy))
     say(corpus_text(run.corpus, run.resolved.start))
@@ -110,7 +120,8 @@ def train(run: Run) -> None:
     with activity("building the model"):
         _ = run.model, run.peak
     say(model_text(run.model, run.config, run.batches))
-    checkpoints = train_to_end(run)
+    loop = train_to_end(run)
+    checkpoints = loop.checkpoints
     run.training = {
         "updates": updates_of(run.model),
         "minutes": round(checkpoints.seconds / 60, 2),
@@ -119,6 +130,7 @@ def train(run: Run) -> None:
         "patience_is_over": checkpoints.stateful["StopWithoutGain"].is_over,
     }
     run.leave_processes()
+    return loop.beside.ending
 
 
 def average(run: Run) -> None:
@@ -146,9 +158,10 @@ def average(run: Run) -> None:
 
 
 def save(run: Run) -> None:
-    """Save the model as `model.keras`, and its spec, which needs no Keras, in `spec/`."""
+    """Save the model as `model.keras`, its spec, which needs no Keras, in `spec/`, and its attention."""
     with activity("saving the model"):
         save_model(run.model, run.folder)
+    _save_attention(run)
 
 
 def evaluate(run: Run) -> dict[str, Any]:
@@ -173,8 +186,23 @@ def evaluate(run: Run) -> dict[str, Any]:
             value, updates = report["test"][metric], run.training["updates"]
             writer.scalar(f"with_average/{split}_{metric}", value, updates)
     write_report(evaluation, run.folder.path, run.settings, figures=report)
-    show(results_text(run.folder, report, can_go_on="steps" in run.config.changeable))
     return run.folder.finished_report() or report
+
+
+def _save_attention(run: Run) -> None:
+    """Write a page of where the heads look in some validation sentences and the model's translations."""
+    pairs = middling_pairs(run.text, run.tokenizer)[:SHOWN] if run.config.attention_log else []
+    if pairs:
+        with activity("making the page of its attention"):
+            translator, sources = run.translator(run.model), [source for source, _ in pairs]
+            save_attention(
+                run.folder.attention,
+                translator,
+                sources,
+                name=run.corpus.name,
+                run=run.folder.path,
+                overwrite=True,
+            )
 
 
 def _old_domain(run: Run) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def evaluation_figures(
     """How well a run translates its test set, by what `Run.evaluation` returned for this split."""
     systems = evaluation["systems"]
     result = list(systems.values())[-1]
-    last = next(one for name, one in systems.items() if name.startswith(LAST))
+    last = next((one for name, one in systems.items() if name.startswith(LAST)), result)
     perplexities = {
         "validation_perplexity": result["perplexity"],
         "last_validation_perplexity": last["perplexity"],

@@ -158,7 +158,7 @@ class Run:
 
     def translator(self, model: Any, **options: Any) -> Translator:
         """Return a translator of a model, with the search settings of the run."""
-        return Translator(model, self.tokenizer, **self.search, **options)
+        return Translator(model, self.tokenizer, **{**self.search, **options})
 
     @property
     def search(self) -> dict[str, Any]:
@@ -176,12 +176,18 @@ class Run:
         return Sentences(list(sources), list(references), name, self.corpus.target_language)
 
     def evaluation(
-        self, text: Sentences, *, samples: int = 1000, translations_alone: bool = False
+        self,
+        text: Sentences,
+        *,
+        samples: int = 1000,
+        translations_alone: bool = False,
+        search: Mapping[str, Any] = {},
     ) -> dict[str, Any]:
         """Evaluate the checkpoints that the run averages, their average, and the best one if it is kept.
 
         Afterwards the model has the weights that the run ends with. `translations_alone` leaves out the
-        cost and the perplexity. `samples` are those of the paired tests.
+        cost and the perplexity. `samples` are those of the paired tests. `search` replaces settings of the
+        run's search.
         Returns what `evaluation_report` returned.
         """
         cost = None
@@ -195,11 +201,11 @@ class Run:
             perplexity = functools.partial(PerplexityMeter(self.model), self.validation)
         report = evaluation_report(
             self.chosen.systems(self.model, self.resolved.restart),
-            self.translator(self.model),
+            self.translator(self.model, **search),
             text,
             measure_perplexity=perplexity,
             cost=cost,
-            decoding=self.search,
+            decoding={**self.search, **search},
             samples=samples,
         )
         return report if self.chosen.best is None else {**report, "best": self.chosen.best}

@@ -78,11 +78,13 @@ class Forecast:
             at_most = "" if self.steps is None else "at most "
             parts.append(at_most + self._of_time(self.minutes))
         early = ", fewer if the validation perplexity stops improving" if self.early else ""
+        on_top = self.minutes is not None and not self.spent
+        beside = " Compiling, validation and scores come on top." if on_top else ""
         if self.seconds is None:
             speed = "How long an update takes is known after the first of them."
-            return f"Budget: {'; '.join(parts)}{early}. {speed}"
+            return f"Budget: {'; '.join(parts)}{early}. {speed}{beside}"
         exact = f"{self.seconds:.2f}" if self.seconds < 10 else f"{self.seconds:.0f}"
-        return f"Budget: {'; '.join(parts)}{early}, at {exact} s an update ({self.source})."
+        return f"Budget: {'; '.join(parts)}{early}, at {exact} s an update ({self.source}).{beside}"
 
     def _of_updates(self, steps: int) -> str:
         left = max(0, steps - self.updates)

@@ -116,9 +116,12 @@ class Progress:
         self._show()
 
     def left(self, seconds: float | None) -> None:
-        """Set how many seconds are left, in place of an estimate; None: it is not known yet."""
+        """Set how many seconds are left, in place of an estimate; None: it is not known yet.
+
+        They count down until they are set again; once they are over, nothing is said of them.
+        """
         if self._bar is not None:
-            self._bar.left = (seconds,)
+            self._bar.ends = (None if seconds is None else time.time() + seconds,)
 
     def note(self, text: str) -> None:
         """Show what is going on, such as "compiling"; an empty text removes the note."""
@@ -194,7 +197,7 @@ class Progress:
 class _Bar(tqdm):
     monitor_interval = 0  # tqdm's own monitor thread is not needed.
     beside = 0.0  # seconds during notes, which do not count for the speed
-    left: tuple[float | None] | None = None  # what `Progress.left` said
+    ends: tuple[float | None] | None = None  # when, by what `Progress.left` said
 
     def refresh(self, *locks: Any, **named_locks: Any) -> None:
         """Draw the line, but in the silent seconds, in which `tqdm.write` would draw it, too."""
@@ -208,22 +211,26 @@ class _Bar(tqdm):
         known = super().format_dict
         if self.total is not None:
             known["elapsed"] = max(known["elapsed"] - self.beside, 1e-6)
-        if self.left is not None:
-            (seconds,) = self.left
-            if seconds is None:
-                known["bar_format"] = known["bar_format"].replace(LEFT, "")
-            else:  # tqdm divides what is left by the rate.
-                known["rate"] = max(self.total - self.n, 1e-6) / max(seconds, 1e-6)
+        known["bar_format"] = self._with_left(known["bar_format"])
         return known
+
+    def _with_left(self, shown: str) -> str:
+        """Return the form of a line with the time that is left, if it was set."""
+        if self.ends is None:
+            return shown
+        (end,) = self.ends
+        seconds = 0 if end is None else round(end - time.time())
+        left = LEFT.format(remaining=self.format_interval(seconds)) if seconds > 0 else ""
+        return shown.replace(LEFT, left)
 
     def __str__(self) -> str:
         """Return the longest line that fits: one that is cut off would show numbers without units."""
         known = self.format_dict
-        columns, removed = known["ncols"], "" if LEFT in known["bar_format"] else LEFT
+        columns = known["ncols"]
         if self.bar_format != TERMINAL_FORMAT or not columns:
             return super().__str__()
         for shown in (TERMINAL_FORMAT, PIPE_FORMAT, NARROW_FORMAT):
-            shown = shown.replace(removed, "") if removed else shown
+            shown = self._with_left(shown)
             text = self.format_meter(**{**known, "ncols": None, "bar_format": shown})
             if len(text) < columns:
                 return text

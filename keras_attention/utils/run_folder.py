@@ -67,6 +67,7 @@ class RunFolder:
         spec: Folder of the model's spec, which can be run without Keras.
         translations: Translations of the test set, one per line.
         references: Their reference translations.
+        attention: The attention of some sentences, as a web page.
         report: All results of the run, `report.json`.
         report_text: The same as readable text.
         logs: Folder for TensorBoard.
@@ -92,6 +93,7 @@ class RunFolder:
         self.model = self.path / "model.keras"
         self.spec = self.path / "spec"
         self.translations = self.path / "translations.txt"
+        self.attention = self.path / "attention.html"
         self.references = self.path / "references.txt"
         self.report = self.path / "report.json"
         self.report_text = self.path / "report.txt"

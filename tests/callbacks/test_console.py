@@ -38,11 +38,11 @@ def clock(monkeypatch):
     return now
 
 
-def said(clock, epochs=1, batches=3, announce=None, **limits):
+def said(clock, epochs=1, batches=3, announce=None, beside=None, **limits):
     """The lines of a training of three updates an epoch, each of 20 seconds; `batches` of the last epoch."""
     stream, entry = io.StringIO(), {}
     budget = Budget(batches=Shapes(), **limits)
-    console = ConsoleProgress(budget, types.SimpleNamespace(last=entry), stream, announce)
+    console = ConsoleProgress(budget, types.SimpleNamespace(last=entry), stream, announce, beside)
     console.set_params({"steps": 3, "epochs": epochs})
     model = types.SimpleNamespace(optimizer=types.SimpleNamespace(iterations=np.array(0)))
     for callback in (budget, console):
@@ -80,9 +80,27 @@ def test_the_time_left_is_shown_when_it_is_known(clock):
     assert [found.groups() for found in left if found] == [
         ("7", "01:20"),
         ("8", "01:00"),
-        ("9", "01:00"),
+        ("9", "00:40"),
     ]
     assert known == [7 * 20.0]
+
+
+def test_other_work_to_come_is_part_of_what_is_left(clock):
+    lines = said(clock, epochs=3, steps=11, beside=lambda forecast: 100.0 * (9 - forecast.updates))
+    left = [found[0] for line in lines if (found := re.search(r"\d+:\d\d left", line))]
+    assert left == ["04:40 left", "02:40 left", "00:40 left"]
+
+
+def test_what_a_busy_machine_took_is_forgotten(clock):
+    """Two hundred updates of 9 seconds, then as many of one: the time left follows the new pace."""
+    budget = Budget(steps=1000)
+    budget.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(iterations=np.array(0))))
+    budget.on_train_begin()
+    for batch in range(401):
+        budget.on_train_batch_begin(batch)
+        clock[0] += 9.0 if batch < 200 else 1.0
+    assert budget.seconds_per_update == pytest.approx(1.0, abs=0.5)
+    assert budget.seconds == 199 * 9.0 + 200.0  # The first one compiled.
 
 
 def test_a_part_of_an_epoch_is_called_so(clock):
@@ -104,4 +122,5 @@ def test_a_run_that_ends_by_the_clock(clock):
         f"training: 20 of 120 seconds, 17%, 01:40 left, update 4, {numbers}",
         f"training: 40 of 120 seconds, 33%, 01:20 left, update 5, {numbers}",
         f"training: 60 of 120 seconds, 50%, 01:00 left, update 6, {numbers}",
+        f"training: 80 of 120 seconds, 67%, 00:40 left, update 6, {numbers}",
     ]

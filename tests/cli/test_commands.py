@@ -432,6 +432,8 @@ def test_export_writes_what_other_programs_read(run, translator, tmp_path, comma
     assert again(LINES) == translator(LINES)
     command("export", run, converted, "--format", "ctranslate2", "--quantization", "int8")
     assert (converted / "model.bin").is_file()
+    command("export", run, tmp_path / "wide", "--format", "hugging_face", "--beam-size", 3)
+    assert Translator.from_preset(tmp_path / "wide").beam_size == 3
 
 
 def test_alignments_behind_the_text(run, translator, command):

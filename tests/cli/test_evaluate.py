@@ -27,19 +27,21 @@ def pair(folder, name="dev", suffix=""):
 
 def test_report_of_a_folder(run, tmp_path, command, monkeypatch):
     def translator(model, tokenizer, **decoding):
-        assert decoding == {"beam_size": 2, "length_penalty": 0.6}
+        assert decoding == {"beam_size": 3, "length_penalty": 0.6}
         return lambda sources: [f"Ein {source}" for source in sources]  # a search takes its time
 
     monkeypatch.setattr(recipe, "Translator", translator)
     (run / "report.txt").write_text("of the training")
     before = contents(run)
     output = ["--output", tmp_path / "new.json", "--samples", 5]
+    output += ["--beam-size", 3]
     printed = command("evaluate", run, *pair(run), "--name", "five", *output).out
     assert contents(run) == before  # among them the report of the training
     evaluation = read_json(tmp_path / "new.json")
     assert "translations" not in evaluation
     assert printed == report_text(evaluation, title=run.name)
     assert evaluation["sentences"] == 5 and evaluation["test_set"] == "five"
+    assert evaluation["decoding"] == {"beam_size": 3, "length_penalty": 0.6}
     names = ["update-00000004", "update-00000006"]
     assert list(evaluation["systems"]) == [
         f"first averaged ({names[0]})",
@@ -103,14 +105,16 @@ def test_two_runs_translate_the_same_file(two_runs, run, command, monkeypatch):
 
     def of_run(folder, **options):
         name = Path(folder).name
-        asked.append(name)
+        asked.append((name, options))
         words = {"one": "Ein", "other": "Der"}[name]
         return lambda sources: [f"{words} {source}" for source in sources]
 
     monkeypatch.setattr(Translator, "from_run", of_run)
-    printed = command("evaluate", *two_runs, *pair(run), "--samples", 5).out
-    assert asked == ["one", "other"] and "dev.en, 5 sentences" in printed
-    assert "one: beam_size 2 length_penalty 0.6" in printed
+    words = ["--samples", 5, "--length-penalty", 0.3, "--engine", "plain"]
+    printed = command("evaluate", *two_runs, *pair(run), *words).out
+    options = {"length_penalty": 0.3, "engine": "plain"}
+    assert asked == [("one", options), ("other", options)] and "dev.en, 5 sentences" in printed
+    assert "one: beam_size 2 length_penalty 0.3 engine plain" in printed
 
 
 @pytest.mark.parametrize(
@@ -140,6 +144,7 @@ def test_runs_that_cannot_be_compared(two_runs, refused, name, content, message)
         (["{one}", "{one}"], "same model is given twice"),
         (["{one}"], "needs --source-file and --reference-file"),
         (["{one}", "{other}", "--source-file", "{one}/dev.en"], "belong together"),
+        (["{one}", "{other}", "--beam-size", "3"], "--beam-size needs --source-file"),
         (["{one}", "{other}", "--output", "{one}/report.json"], "exists"),
     ],
 )

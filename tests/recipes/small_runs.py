@@ -54,6 +54,7 @@ def training_alone():
         for step in ("average", "save"):
             patch.setattr(order, step, lambda run: None)
         patch.setattr(order, "evaluate", lambda run: {"training": run.training})
+        patch.setattr(order, "results_text", lambda *_, **__: "")
         yield
 
 

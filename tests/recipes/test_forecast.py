@@ -1,11 +1,13 @@
 """One forecast for a plan, a start and a continued run: updates, epochs, minutes."""
 
 import dataclasses
+import types
 
 import pytest
 
 from keras_attention import TranslationConfig, corpus_from_files
 from keras_attention.data import load_corpus
+from keras_attention.recipes.beside import WorkBeside
 from keras_attention.recipes.catalog import forecast_for, recipe_for
 from keras_attention.utils.forecast import Forecast
 from tests.recipes.small_runs import write_files
@@ -24,7 +26,9 @@ MEASURED = {"seconds": 0.8, "source": "as an update that was tried"}
         # 300 s are left, which make 375 updates; a run's budget is what is left of it.
         ({**MEASURED, "updates": 525, "spent": 450.0},
          "Budget: 375 of 900 updates left, 9.4 epochs, about 5 minut"),
-        ({"steps": None, "minutes": 10}, "Budget: 10 minutes of training. How long"),
+        ({"steps": None, "minutes": 10},
+         "Budget: 10 minutes of training. How long an update takes is known after the first of them. "
+         "Compiling, validation and scores come on top."),
         ({"steps": None, "minutes": 10, **MEASURED},
          "10 minutes of training, about 750 updates, 18.8 epochs, at"),
         ({"steps": None, "minutes": 10, **MEASURED, "updates": 300, "spent": 240.0},
@@ -35,6 +39,20 @@ MEASURED = {"seconds": 0.8, "source": "as an update that was tried"}
 )  # fmt: skip
 def test_it_says_what_is_known(known, expected):
     assert expected in str(dataclasses.replace(NEW, **known))
+
+
+def test_validation_and_the_end_are_part_of_what_is_left():
+    perplexity = types.SimpleNamespace(seconds=None)
+    scores = types.SimpleNamespace(seconds=None, sources=["a"] * 10, every_epochs=3)
+    beside = WorkBeside(perplexity, scores, batches=40, sentences=30, systems=4)
+    forecast = dataclasses.replace(NEW, steps=200, updates=61)
+    assert beside(forecast) == 0.0 and beside.ending is None
+    perplexity.seconds = 2.0
+    assert beside(forecast) == 4 * 2.0  # the ends of four more epochs
+    scores.seconds = 5.0
+    # One of the four translates; then four systems translate thrice as much.
+    assert beside(forecast) == 4 * 2.0 + 5.0 + 4 * (2.0 + 15.0)
+    assert beside.ending == beside(dataclasses.replace(forecast, updates=200)) == 68.0
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,11 @@ def test_the_next_commands_can_be_typed(tmp_path, monkeypatch):
     for program, *_ in words:
         found = shutil.which(program)
         assert found is not None and Path(found).parent == Path(sys.executable).parent
+    # The page of a run that has one, as a browser takes it.
+    (page := tmp_path / "runs/first one/attention.html").parent.mkdir(parents=True)
+    page.touch()
+    shown = results_text(RunFolder("runs/first one"), report(30.0)).splitlines()[-1]
+    assert shown == f"Where its heads look: {page.as_uri()}" and "first%20one" in shown
     # Without the script: the module, by the same Python.
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     lines = results_text(RunFolder("mine"), report(30.0)).splitlines()[-3:]

@@ -370,6 +370,9 @@ def test_the_best_checkpoint_is_the_result(files, tmp_path, known_perplexities, 
     report = train(files, folder, 17, BEST)
     found = {"by": "perplexity", "name": "update-00000017", "value": 45.0, "is_final": True}
     assert report["training"]["best_checkpoint"] == found  # where it ended
+    # Named once, though it is the last one, too.
+    assert list(report["evaluation"]["systems"]) == ["best by perplexity (update-00000017)"]
+    assert report["last_validation_perplexity"] == report["validation_perplexity"]
     report = train(files, folder, 33, BEST)
     found |= {"name": "update-00000024", "value": 40.0}
     assert report["training"]["best_checkpoint"] == found

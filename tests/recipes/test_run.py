@@ -22,6 +22,7 @@ from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.run import Run
 from keras_attention.utils.arguments import rules
 from keras_attention.utils.files import read_json
+from keras_attention_viewer.page import is_page
 from tests.recipes import small_runs
 from tests.recipes.small_runs import small_corpus, training_alone
 from tests.visualization.event_files import read_values
@@ -68,6 +69,7 @@ def test_the_model_makes_the_translations_that_were_scored(finished, corpus):
     assert (folder / "translations.txt").read_text("utf-8").splitlines() == translations
     references = list(corpus.test.targets())
     assert (folder / "references.txt").read_text("utf-8").splitlines() == references
+    assert is_page(folder / "attention.html")
     bleu = corpus_bleu(translations, references)
     assert report["test"]["bleu"] == pytest.approx(bleu.score)
     assert report["test"]["bleu_signature"] == bleu.signature
@@ -161,6 +163,11 @@ def test_a_run_that_is_not_finished_translates(finished, corpus, tmp_path, capsy
     command = ["translate", str(place), "--input", str(tmp_path / "in"), "--json"]
     main([*command, "--checkpoint", before.name])
     rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    to = ["--format", "hugging_face", "--checkpoint", before.name]
+    main(["export", str(place), str(tmp_path / "exported"), *to])
+    capsys.readouterr()
+    exported = Translator.from_preset(tmp_path / "exported", length_penalty=0.6)
+    assert exported(sources) == [best[0].text for best in found]
     scores = [best[0].score for best in wanted]
     assert [row["translations"][0]["score"] for row in rows] == pytest.approx(scores, abs=1e-5)
     with pytest.raises(SystemExit):

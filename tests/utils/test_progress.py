@@ -102,6 +102,18 @@ def test_the_time_left_follows_the_mean_pace(impatient):
     assert len(left) > 4 and min(left) >= 36 * 0.3 - 1 and left[-1] <= 10 * elapsed
 
 
+def test_a_known_time_counts_down_and_then_is_not_told(impatient):
+    stream = io.StringIO()
+    with Progress(2, "finishing", "steps", stream=stream) as shown:
+        shown.left(2.4)
+        _wait_for("00:02 left", stream)
+        _wait_for("00:01 left", stream)
+        time.sleep(1.5)
+        shown.add(1)
+    lines = stream.getvalue().splitlines()
+    assert lines[-1] == "finishing: 1 of 2 steps, 50%" and "00:00" not in stream.getvalue()
+
+
 def test_a_narrow_terminal_shows_a_note_in_place_of_the_numbers(impatient, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
