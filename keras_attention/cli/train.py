@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options, adding, as_toml, flag, read_toml
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
 from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
 from keras_attention.recipes.config import TranslationConfig, model_rules
@@ -51,7 +52,7 @@ MODEL_OPTIONS = (
     *("normalize_first", "decoder_cell", "position_layout"),
 )
 # What --plan and --dump-config make no use of.
-NOT_PLANNED = ("output_dir", "translate")
+NOT_PLANNED = ("output_dir", "translate", "open")
 DEPENDS = "depends on your text"  # its size, or its recipe
 ALIASES = {
     "start_from": ["--from"],
@@ -59,6 +60,7 @@ ALIASES = {
     "averaged_checkpoints": ["--average"],
     "mixture": ["--mix"],
 }
+LITTLE_TEXT = 100_000  # pairs, for a new model
 DESCRIPTION = """Train a Transformer to translate, and score it.
 
 Without arguments, it trains a small model on the built-in demo corpus (synthetic), a few minutes on a CPU.
@@ -183,9 +185,12 @@ def _train(
         corpus = text.load(name)
     recipe = recipe or sized_recipe(len(corpus.train), options)
     config = configured(recipe, options)
+    parse_mixture(config.mixture, corpus.parts)  # Refuses names of other parts before Keras starts.
     finish = options.get("finish", False)
     if config.preset != recipe.preset:
         say(_kept_text(recipe, config))
+    if name == OWN_FILES and config.start_from is None and len(corpus.train) < LITTLE_TEXT:
+        say(little_text(corpus))
     if not plan:
         check_backend()  # TensorFlow brings TensorBoard.
         check_event_files()
@@ -214,6 +219,10 @@ def _train(
         source, target = options["translate"]
         Translator.from_run(folder.path).translate_file(source, target)
         say(f"Translated {source} into {target}")
+    if "open" in options and report and folder.attention.is_file():
+        import webbrowser
+
+        webbrowser.open(folder.attention.resolve().as_uri())
     return report
 
 
@@ -282,6 +291,7 @@ def _add_run_options(group: Any) -> None:
     add = adding(group)
     add("--output-dir PATH", "the run's folder (runs/NAME-TIME)", Path)
     add("--translate IN OUT", "translate a file after training", Path)
+    add("--open", "show in a browser where the heads of the trained model look")
     add(
         "--finish",
         "end the stopped run in --output-dir instead of training to the end of its budget: its learning "
@@ -419,6 +429,23 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
     if "steps" in asked or "minutes" in asked:
         asked = {"steps": None, "minutes": None, **asked}
     return dataclasses.replace(recipe, **asked)
+
+
+def little_text(corpus: Corpus) -> str:
+    """Return what gets further than a new model with little text.
+
+    >>> from keras_attention.data import load_corpus
+    >>> little_text(load_corpus("demo")).partition(". ")[2]
+    'For these languages try hf://Helsinki-NLP/opus-mt-en-de, if there is such a model.'
+    """
+    languages = corpus.source_language, corpus.target_language
+    known = all(len(language) == 2 for language in languages)
+    handle = f"hf://Helsinki-NLP/opus-mt-{languages[0]}-{languages[1]}"
+    such = f" For these languages try {handle}, if there is such a model." if known else ""
+    return (
+        f"{len(corpus.train):,} pairs are little text for a new model: a pretrained one, --from MODEL, gets "
+        f"further in minutes than a new one in hours.{such}"
+    )
 
 
 def _kept_text(recipe: TranslationConfig, config: TranslationConfig) -> str:
