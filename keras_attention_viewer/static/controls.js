@@ -4,25 +4,18 @@ import { el, fillSelect, segments, selectField, toggleButton } from "./dom.js";
 import { kindName } from "./measures.js";
 import { runTitle } from "./model.js";
 
-/** Run, sentence, and reference or output. `set(patch)` changes the state; `hasLink()`: whether it has an address. */
-export function createPlaceMenu({ set, onCopy, hasLink }) {
+/** Run, sentence, and reference or output. `set(patch)` changes the state. */
+export function createPlaceMenu({ set }) {
   const run = selectField("Run", (value) => set({ run: value }));
   const sentence = selectField("Sentence", (value) => set({ tag: value }));
   sentence.root.classList.add("wide");
   const target = segments("Translation", (value) => set({ tag: value }));
-  const copied = el("span", { class: "quiet", role: "status" });
-  const copy = el("button", { type: "button", text: "Copy link", title: "A link to exactly this view" });
-  copy.addEventListener("click", async () => {
-    copied.textContent = await onCopy();
-    setTimeout(() => copied.replaceChildren(), 2500);
-  });
-  const root = el("div", { class: "bar" }, run.root, sentence.root, target.root, el("span", { class: "spring" }),
-    copied, copy);
+  const root = el("div", { class: "bar" }, run.root, sentence.root, target.root);
 
   function update({ index, place }) {
     fillSelect(run.select, index.runs.filter((one) => one.sentences.length).map((one) => [one.name, runTitle(one)]),
       place.run.name);
-    copy.hidden = !hasLink();
+    run.root.hidden = run.select.length < 2;
     const all = place.run.sentences;
     const versions = all.filter((one) => stemOf(one.tag) === stemOf(place.sentence.tag));
     const first = all.filter((one, i) => all.findIndex((other) => stemOf(other.tag) === stemOf(one.tag)) === i);
@@ -72,7 +65,7 @@ export function createViewMenu({ set, onView }) {
   const row = segments("A row is the word", (value) => set({ read: value === "read" }));
   const rowField = el("div", { class: "field" }, el("span", { text: "A row is the word" }), row.root);
   const whole = toggleButton("Whole matrix", "Make the matrix as small as the room for it", (on) => set({ whole: on }));
-  const root = el("div", { class: "bar view-menu" }, view.root, measure.root, words, content, whole, rowField);
+  const root = el("div", { class: "bar" }, view.root, measure.root, words, content, whole);
 
   function update({ state, kind, header, known }) {
     measure.update([["weight", "Weight"], ["contribution", "Contribution"]], state.contribution ? "contribution" : "weight");
@@ -88,7 +81,7 @@ export function createViewMenu({ set, onView }) {
     row.update([["predicted", "predicted"], ["read", "read"]], state.read ? "read" : "predicted");
   }
 
-  return { root, update };
+  return { root, row: rowField, update };
 }
 
 /** What the picture is compared with. */

@@ -1,4 +1,4 @@
-// What is seen as a file: SVG for papers, PNG for slides.
+// What is seen as a file, SVG for papers, PNG for slides; or as a link.
 
 import { download, el, toggleButton } from "./dom.js";
 import { linesSvg, matrixSvg } from "./export_svg.js";
@@ -10,7 +10,8 @@ const PNG_SCALE = 4; // pixels a point
 const LONGEST_PNG = 16_000;
 const LARGEST_PNG = 64e6;
 
-export function createExportMenu({ set, model }) {
+/** `onCopy()` copies a link and returns what to say; `hasLink()`: whether the page has an address. */
+export function createExportMenu({ set, model, onCopy, hasLink }) {
   const turned = toggleButton("Turned", "Export lines with the words that read above, as in the paper's figures",
     (on) => set({ turned: on }));
   const button = (text, save) => el("button", { type: "button", text, onclick: () => save(model()) });
@@ -19,12 +20,15 @@ export function createExportMenu({ set, model }) {
     said.textContent = "";
     said.textContent = await savePng(shown);
   };
-  const root = el("div", { class: "bar exports" }, turned, button("SVG", saveSvg), button("PNG", png), said);
+  const copy = el("button", { type: "button", text: "Copy link", title: "A link to exactly this view",
+    onclick: async () => { said.textContent = await onCopy(); } });
+  const root = el("div", { class: "bar exports" }, turned, button("SVG", saveSvg), button("PNG", png), copy, said);
   return {
     root,
     update({ state }) {
       turned.setAttribute("aria-pressed", String(state.turned));
       turned.hidden = state.view === "matrix";
+      copy.hidden = !hasLink();
     },
   };
 }

@@ -79,5 +79,5 @@ export function createSieve({ set, onFound }) {
     least.setAttribute("aria-valuetext", `weight ${state.least.toFixed(2)}`);
   }
 
-  return { root, update, focus: () => input.focus() };
+  return { root, update, focus: () => { input.closest("details").open = true; input.focus(); } };
 }

@@ -7,7 +7,7 @@ const CAPTIONS = [
   [".timeline", "Training goes from left to right: each number is a logged step. Move the slider, or play it, and see heads form."],
   [".grid", "Each small picture is a head of the model. A click opens it; ★ is the head that aligns words best."],
   [".stage", "Words on the left read words on the right. Point at a word to see its lines only; a click keeps it."],
-  [".view-menu", "The same numbers as lines, as a matrix, or as an alignment; as weights, or as what each word contributed."],
+  [".menus", "The same numbers as lines, as a matrix, or as an alignment; as weights, or as what each word contributed."],
   [".thoughts", "What the model thought of each word: how sure it was, and what it would have said instead."],
 ];
 

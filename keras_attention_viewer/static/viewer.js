@@ -73,7 +73,7 @@ class Viewer {
         onWord: (word) => this.set({ word }),
         onHover: (word, text) => this.parts.readings.update(this.readModel(), word || this.store.get().word, text),
       }),
-      place: createPlaceMenu({ set, onCopy: () => this.copyLink(), hasLink: () => this.host.link() !== "" }),
+      place: createPlaceMenu({ set }),
       slider: createSlider({
         onStep: (step) => this.set({ step }, false),
         onSpan: (from, to) => set({ step: to, compare: "step", against: String(from) }),
@@ -89,7 +89,8 @@ class Viewer {
       changes: createChanges({ onOpen: (kind, layer, head) => set({ kind, layer, heads: [head] }) }),
       readings: createReadings(),
       alignment: createAlignmentNotes({ onOpen: open }),
-      exports: createExportMenu({ set, model: () => this.model }),
+      exports: createExportMenu({ set, model: () => this.model, onCopy: () => this.copyLink(),
+        hasLink: () => this.host.link() !== "" }),
       explanation: createExplanation(),
       examples: createExamples(),
       thoughts: createThoughts({ onWord: (word) => this.set({ word }) }),
@@ -103,12 +104,13 @@ class Viewer {
       readings, alignment, exports, explanation, thoughts, examples, caveat, tour } = this.parts;
     readings.root.append(alignment.root);
     grid.root.querySelector("header").append(curves.root);
+    this.more = el("details", { class: "more" }, el("summary", { text: "Compare, find, save" }), compare.root, sieve.root, exports.root);
     this.content = el("div", { class: "content", hidden: true },
       tour.root, place.root, slider.root,
       el("div", { class: "halves" },
         el("div", { class: "left" }, kind.root, grid.root, scatter.root, changes.root),
         el("section", { class: "panel picture", "aria-label": "Attention" },
-          el("header", {}, title, exports.root), view.root, el("div", { class: "bar" }, heads.root, this.host.tools, compare.root), sieve.root,
+          el("header", {}, title, this.more), el("div", { class: "bar menus" }, view.root, heads.root, this.host.tools, view.row),
           note, explanation.root,
           el("div", { class: "stage" }, panes.root, readings.root), thoughts.root, examples.root,
           el("footer", { class: "quiet caveat" }, caveat, el("p", { text: KEYS_HELP }),
@@ -183,6 +185,9 @@ class Viewer {
     parts.note.hidden = !model.problem;
     parts.note.textContent = model.problem;
     parts.readings.describe(model);
+    const { compare, window } = model.state;
+    if (compare + window !== this.chosen) this.more.open ||= Boolean(compare || window); // where it is ended
+    this.chosen = compare + window;
     await this.drawPanes();
     const pictures = await gridPictures(this.reader, model);
     if (turn !== this.turn) return;

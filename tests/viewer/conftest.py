@@ -72,6 +72,7 @@ class Visits:
         """The viewer's HTML file of these entries, opened from disk with a state in the link.
 
         Pieces are apart unless the state says something of words: most matrices of tests are of pieces.
+        The menu of what one needs less often is open.
         """
         from keras_attention_viewer.page import page as document
 
@@ -81,6 +82,7 @@ class Visits:
         state = state if "words=" in state else f"{state}&words=0"
         page = self.open(f"file://{path}#{state}", **options)
         page.locator(".picture .title").wait_for()
+        page.locator(".more").evaluate("node => { node.open = true }")
         return page
 
 

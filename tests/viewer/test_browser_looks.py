@@ -1,5 +1,7 @@
 """What is seen: at every width, of long sentences, in all scripts, in both themes, with every colour."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -49,12 +51,12 @@ FAULTS = """() => {
 }"""
 
 
-def translation(steps=(0,), heads=8):
+def translation(steps=(0,), heads=8, **options):
     """Two layers of random cross-attention between words of common lengths."""
     rng = np.random.default_rng(40)
     shape = (2, heads, len(GERMAN), len(ENGLISH))
     weights = rng.dirichlet(np.full(shape[-1], 0.3), shape[:-1])
-    return [entry({"cross": list(weights)}, ENGLISH, GERMAN, step) for step in steps]
+    return [entry({"cross": list(weights)}, ENGLISH, GERMAN, step, **options) for step in steps]
 
 
 def test_nothing_is_hidden_or_overlaps_at_any_width(visits, tmp_path):
@@ -81,6 +83,33 @@ def test_nothing_is_hidden_or_overlaps_at_any_width(visits, tmp_path):
             found[key, width] = frame.evaluate(FAULTS)
         frame.locator("body").press("Escape")
     assert {place: faults for place, faults in found.items() if faults} == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_picture_is_on_the_first_screen_and_the_rest_a_menu_away(visits, scheme):
+    given = {"value_norms": {"cross": [np.ones((8, len(ENGLISH)))] * 2}}
+    runs = {
+        name: [
+            dataclasses.replace(one, header={**one.header, "target": version})
+            for version in ("reference", "output")
+            for one in translation((0, 10, 500), **given)
+        ]
+        for name in ("one", "another")
+    }
+    scalars = {"one": {key: [[0, 7.0], [10, 5.0], [500, 54.7]] for key in ("loss", "bleu")}}
+    page = visits.show(runs, "heads=4&layer=2", scalars, color_scheme=scheme)
+    page.locator(".more summary").press("Enter")
+    page.get_by_label("Compare with").wait_for(state="hidden")
+    found = {}
+    for width in (320, 400, 640, 901, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        row, heads = page.locator(".columns li").first.bounding_box(), page.locator(".thumbs")
+        found[width] = row["y"] + row["height"]
+        assert (heads.bounding_box()["y"] > row["y"]) == (width <= 900)
+    assert max(found.values()) <= 760, found
+    page.keyboard.press("/")  # it opens the menu
+    page.keyboard.type("Maler")
+    expect_text(page.locator(".columns li.query"), "▁Maler")
 
 
 def long_sentence(heads=8, length=60):

@@ -78,6 +78,7 @@ def test_layer_head_word_step_run_and_difference(tab):
     expect_text(cell(frame, 1, 1), "0.55")
     frame.get_by_label("Run", exact=True).select_option("small")
     expect_text(cell(frame, 1, 1), "0.30")
+    frame.get_by_text("Compare, find, save").click()
     frame.get_by_label("Compare with").select_option("run")
     expect_text(cell(frame, 1, 1), "−0.25")
     expect_text(frame.locator(".pane h3"), "small, step 100 − large, step 100")
@@ -146,7 +147,7 @@ def test_theme_keys_and_svg_in_the_tab(tab):
     expect_text(frame.locator(".step"), "step 100")
     page.keyboard.press("w")
     expect_pressed(frame.get_by_role("button", name="Whole words"), False)
-    frame.get_by_role("button", name="SVG").scroll_into_view_if_needed()
+    frame.get_by_text("Compare, find, save").click()
     with page.expect_download() as waiting:
         frame.get_by_role("button", name="SVG").click()
     assert waiting.value.suggested_filename == "attention_encoder_layer_1_head_1_step_100.svg"
