@@ -70,7 +70,7 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
         * `alignment_score` (cross-attention): how much it looks like an alignment, without a true one;
         * `best_alignment`: True for the one cross-attention head that aligns best.
 
-        Measures that do not apply are missing. `header["alignment_rows"]` says which word a row of the
+        Measures that do not apply are missing. `header["measured_sentences"]` is their number, `header["alignment_rows"]` says which word a row of the
         best head stands for, `header["gold"]` whether the head was chosen by a true alignment;
         `header["examples"]`, of the first entry alone, has some rows of each head in all sentences, see
         `head_examples`.
@@ -108,7 +108,7 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
             for kind in kinds
         },
     }
-    fields = {"measures": shaped, **alignment}
+    fields = {"measures": shaped, "measured_sentences": len(everything), **alignment}
     headers: list[dict[str, Any]] = [{**entry.header, **fields} for entry in entries]
     headers[0]["examples"] = examples  # the same for all sentences, and large: one of them has it
     return [

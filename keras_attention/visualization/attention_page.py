@@ -23,7 +23,7 @@ from keras_attention_viewer.page import AttentionPage, check_place, save_html, s
 
 Texts = str | Sequence[str]
 # What a record says about the heads of its model.
-LOGGED_FIELDS = ("measures", "importance", "alignment_rows", "gold")
+LOGGED_FIELDS = ("measured_sentences", "importance", "alignment_rows", "gold")
 
 
 @checked
@@ -155,5 +155,19 @@ def with_logged_heads(entries: list[Entry], logged: Mapping[str, Any]) -> list[E
 
     if not logged.get("measures") or sizes(logged) != sizes(entries[0].header):
         return entries
-    fields = {key: logged[key] for key in LOGGED_FIELDS if key in logged}
+    fields = {key: logged.get(key) for key in LOGGED_FIELDS}
+    fields |= {"measures_of": "run", "measures": _with_scores(logged["measures"], entries[0])}
     return [dataclasses.replace(one, header={**one.header, **fields}) for one in entries]
+
+
+def _with_scores(measures: dict[str, Any], own: Entry) -> dict[str, Any]:
+    """Return a run's measures; its alignment head has its score in these texts, too, which may be nonsense."""
+    here = own.header["measures"].get("cross", [])
+    cross = [
+        [
+            {**head, "score_here": mine["alignment_score"]} if head.get("best_alignment") else head
+            for head, mine in zip(layer, heads, strict=True)
+        ]
+        for layer, heads in zip(measures.get("cross", []), here, strict=True)
+    ]
+    return {**measures, "cross": cross} if cross else measures

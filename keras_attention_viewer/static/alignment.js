@@ -3,7 +3,7 @@
 import { GOLD_COLOR, weightColor } from "./colors.js";
 import { el, svgEl } from "./dom.js";
 import { headersOf } from "./head_curves.js";
-import { alignsWell, bestAlignment, measureText, orderHeads } from "./measures.js";
+import { alignsWell, measureText, orderHeads } from "./measures.js";
 
 const MOST_RANKED = 6;
 const TREND_WIDTH = 220;
@@ -49,11 +49,10 @@ export function createAlignmentNotes({ onOpen }) {
   const here = el("p", { class: "error-rate" });
   const legend = el("p", { class: "quiet" });
   const heading = el("h3");
-  const verdict = el("p", { class: "quiet verdict" });
   const ranking = el("ol", { class: "changes", "aria-label": "Cross heads by alignment" });
   const trend = svgEl("svg", { class: "trend", viewBox: `0 0 ${TREND_WIDTH} ${TREND_HEIGHT}`, role: "img" });
   const trendText = el("p", { class: "quiet" });
-  const root = el("div", { class: "alignment-notes" }, here, legend, heading, verdict, ranking, trend, trendText);
+  const root = el("div", { class: "alignment-notes" }, here, legend, heading, ranking, trend, trendText);
   let shown = 0;
 
   async function update(reader, model, alignment) {
@@ -66,11 +65,6 @@ export function createAlignmentNotes({ onOpen }) {
     legend.textContent = `${known ? "gold: the true links · colour" : "lines"}: the word that ${whose} reads most`;
     const key = header.gold || known ? "aer" : "alignment_score";
     heading.textContent = `${key === "aer" ? "AER" : "Alignment score"} of all measured sentences, by head`;
-    const best = bestAlignment(header)?.measures;
-    verdict.hidden = !best || alignsWell(best);
-    verdict.textContent = !best ? "" : typeof best.aer === "number"
-      ? `Even the best head has AER ${measureText(best.aer)}: none aligns the words.`
-      : `Even the best head has a score of ${measureText(best.alignment_score)}: none aligns the words.`;
     const ranked = orderHeads(header, kind, { sort: key }).slice(0, MOST_RANKED);
     ranking.replaceChildren(...ranked.map((one) => rankedHead(one, key, onOpen)));
     const headers = await headersOf(reader, place);
@@ -100,7 +94,7 @@ function drawTrend(svg, text, headers, kind) {
   if (points.length < 2) return;
   const x = (i) => 2 + i / (headers.length - 1) * (TREND_WIDTH - 4);
   const y = (rate) => 3 + (1 - rate) * (TREND_HEIGHT - 6);
-  svg.replaceChildren(svgEl("polyline", { class: "curve", stroke: GOLD_COLOR,
+  svg.replaceChildren(svgEl("polyline", { class: "curve", stroke: "currentColor",
     points: points.map(([i, rate]) => `${x(i).toFixed(1)},${y(rate).toFixed(1)}`).join(" ") }));
   const [first, last] = [points[0], points.at(-1)];
   const said = [first, last].map(([, rate, step]) => `${measureText(rate)} at step ${step}`);

@@ -2,7 +2,7 @@
 
 import { el, fillSelect, segments, selectField, toggleButton } from "./dom.js";
 import { kindName } from "./measures.js";
-import { runTitle } from "./model.js";
+import { runTitle, stemOf } from "./model.js";
 
 /** Run, sentence, and reference or output. `set(patch)` changes the state. */
 export function createPlaceMenu({ set }) {
@@ -31,10 +31,6 @@ export function createPlaceMenu({ set }) {
   }
 
   return { root, update };
-}
-
-function stemOf(tag) {
-  return tag.slice(0, tag.lastIndexOf("/"));
 }
 
 /** Kind and heads. */

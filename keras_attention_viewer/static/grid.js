@@ -2,7 +2,7 @@
 
 import { headColor, paintMap } from "./colors.js";
 import { el, fillSelect, rovingFocus, selectField } from "./dom.js";
-import { LABEL_ROWS, MEASURES, ROLES, alignsWell, kindName, measureText, measuresKnown, measuresOf, orderHeads } from "./measures.js";
+import { LABEL_ROWS, MEASURES, ROLES, alignmentText, alignsWell, kindName, measureText, measuresKnown, measuresOf, noStarText, orderHeads } from "./measures.js";
 import { poolMap } from "./weights.js";
 
 /** `onOpen(layer, head, add)`: a thumbnail was chosen, `add`ed to the others with the shift key. */
@@ -34,9 +34,10 @@ export function createGrid({ onOpen, set }) {
     fillSelect(label.select, [["", "any"], ...ROLES.map((role) => [role, role])], state.label);
     const order = orderHeads(header, kind, state);
     const rows = measuresOf(header, kind.name, 0, 0).rows ?? 0;
-    note.textContent = rows && rows < LABEL_ROWS
+    note.textContent = [rows && rows < LABEL_ROWS
       ? `${rows} ${rows === 1 ? "row was" : "rows were"} measured: too few to say what a head does (${LABEL_ROWS} are needed).`
-      : order.length ? "" : state.label ? `No head has the role “${state.label}” at this step.` : "No head matches.";
+      : order.length ? "" : state.label ? `No head has the role “${state.label}” at this step.` : "No head matches.",
+    kind.name === "cross" ? noStarText(header) : ""].filter(Boolean).join(" ");
     note.hidden = !note.textContent;
     placeCells(cells, order, !state.sort && !state.label ? kind.heads : 0);
     order.forEach((one, i) => describeCell(cells.children[i], one, { ...model, state }));
@@ -101,7 +102,7 @@ function describeCell(button, { layer, head, measures }, model) {
   const best = alignsWell(measures);
   // What is seen comes first: a user may say it to the computer.
   const seen = [place, best ? "★" : "", number, roles.join(", ")].filter(Boolean).join(" ");
-  const words = [seen, name, best ? "best alignment" : "", number && `${MEASURES[state.sort][0]} ${number}`]
+  const words = [seen, name, best ? `best alignment, ${alignmentText(measures)}` : "", number && `${MEASURES[state.sort][0]} ${number}`]
     .filter(Boolean).join(", ");
   button.setAttribute("aria-label", words);
   button.title = words;

@@ -26,8 +26,33 @@ export const LABEL_ROWS = 100;
 const WORST_ALIGNMENT = 0.5;
 
 /** Whether this is the head that aligns best, and it does align. */
-export function alignsWell({ best_alignment: best, aer, alignment_score: score }) {
-  return Boolean(best) && (typeof aer === "number" ? aer <= WORST_ALIGNMENT : (score ?? 1) >= WORST_ALIGNMENT);
+export function alignsWell({ best_alignment: best, aer, alignment_score: score, score_here: here = 1 }) {
+  return Boolean(best) && (typeof aer === "number" ? aer <= WORST_ALIGNMENT : (score ?? 1) >= WORST_ALIGNMENT)
+    && here >= WORST_ALIGNMENT;
+}
+
+/** How well a head aligns, by the measure that chose it. */
+export function alignmentText({ aer, alignment_score: score }) {
+  return typeof aer === "number" ? `AER ${measureText(aer)}` : typeof score === "number" ? `alignment score ${measureText(score)}` : "";
+}
+
+/** Why no head has a star; "" where one has, or where no alignment was measured. */
+export function noStarText(header) {
+  const best = bestAlignment(header);
+  if (!best || alignsWell(best.measures)) return "";
+  const { layer, head, measures } = best;
+  const name = `layer ${layer + 1} head ${head + 1}`;
+  return measures.score_here < WORST_ALIGNMENT
+    ? `No star: of the run, ${name} aligns best (${alignmentText(measures)}), but what it reads here looks like no alignment `
+      + `(alignment score ${measureText(measures.score_here)}; ${WORST_ALIGNMENT} is needed).`
+    : `No star: even the best head, ${name}, has ${alignmentText(measures)} (${WORST_ALIGNMENT} is needed).`;
+}
+
+/** Of what the measures are. */
+export function sampleText({ measured_sentences: count, measures_of: whose }) {
+  const sentences = typeof count !== "number" ? "all measured sentences" : count === 1 ? "one measured sentence"
+    : `the ${count} measured sentences`;
+  return `This head, over ${sentences}${whose === "run" ? " of its run" : ""}`;
 }
 
 /** What is measured of a head: an object; empty if nothing is. */

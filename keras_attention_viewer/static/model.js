@@ -20,6 +20,11 @@ export function runTitle(run) {
   return run.title ?? run.name;
 }
 
+/** What the reference and the output of a sentence have in common. */
+export function stemOf(tag) {
+  return tag.slice(0, tag.lastIndexOf("/"));
+}
+
 /** The last logged step at or before the wanted one; -1 wants the newest. */
 export function stepNear(steps, wanted) {
   if (wanted < 0) return steps.at(-1);

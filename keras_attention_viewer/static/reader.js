@@ -1,9 +1,12 @@
 // Reads a source once: what was read is kept, up to a number of bytes.
 // A source: index(), header(run, tag, step), weights(run, tag, step, kind, layer, header) as 16-bit numbers.
 
+import { stemOf, stepNear } from "./model.js";
 import { tokenLists } from "./weights.js";
 
 const MOST_BYTES = 150e6;
+/** What a header says of the heads of its model. */
+const HEAD_FIELDS = ["measures", "measured_sentences", "measures_of", "importance", "alignment_rows", "gold"];
 
 /** About how many bytes a header takes, with its norms once as text and once as numbers. */
 function headerBytes({ predictions, value_norms: norms }) {
@@ -46,8 +49,15 @@ export function createReader(source) {
     return JSON.stringify([run, tag, step, sentence?.written?.[sentence.steps.indexOf(step)], ...rest]);
   }
 
-  const header = (run, tag, step) =>
-    remember(keyOf(run, tag, step), headerBytes, () => source.header(run, tag, step));
+  const header = (run, tag, step) => remember(keyOf(run, tag, step), headerBytes, () => readHeader(run, tag, step));
+  /** A header; that of a model's own translation has the measures of the references, whose sentences are more. */
+  async function readHeader(run, tag, step) {
+    const own = await source.header(run, tag, step);
+    const reference = own.target === "output" && index.runs.find((one) => one.name === run)?.sentences
+      .find((one) => one.target === "reference" && stemOf(one.tag) === stemOf(tag));
+    const other = reference && await header(run, reference.tag, stepNear(reference.steps, step)).catch(() => null);
+    return other?.measures ? { ...own, ...Object.fromEntries(HEAD_FIELDS.map((key) => [key, other[key]])) } : own;
+  }
   async function readWeights(run, tag, step, kind, layer) {
     const about = await header(run, tag, step);
     return shapeWeights(about, kind, await source.weights(run, tag, step, kind, layer, about));

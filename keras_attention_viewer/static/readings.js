@@ -3,7 +3,7 @@
 import { headColor } from "./colors.js";
 import { el, tokenText } from "./dom.js";
 import { readWord, readingsOf } from "./lines.js";
-import { MEASURES, alignsWell, measureText, measuresOf } from "./measures.js";
+import { MEASURES, alignmentText, alignsWell, measureText, measuresOf, sampleText } from "./measures.js";
 import { ROLE_TERMS, term } from "./terms.js";
 import { weightText } from "./weights.js";
 
@@ -14,8 +14,9 @@ export function createReadings() {
   const table = el("table", { class: "readings" });
   const cell = el("p", { class: "cell-text", role: "status" });
   const roles = el("div", { class: "roles" });
+  const sample = el("h3");
   const measures = el("dl", { class: "measures" });
-  const root = el("aside", { class: "side" }, roles, measures, cell, table);
+  const root = el("aside", { class: "side" }, el("div", {}, sample, roles, measures), cell, table);
 
   /** `word`: the hovered or chosen one; `text`: what the mouse is on. */
   function update(model, word, text = "") {
@@ -38,18 +39,19 @@ export function createReadings() {
       el("thead", {}, el("tr", {}, el("td"), ...headings)), el("tbody", {}, ...lines));
   }
 
-  /** The roles and numbers of the open head, over all logged sentences. */
+  /** The roles and numbers of the open head, over all measured sentences. */
   function describe(model) {
     const { header, kind, layer, heads } = model;
     const one = heads.length === 1 ? measuresOf(header, kind.name, layer, heads[0]) : {};
     root.classList.toggle("broad", heads.length > 3);
-    roles.replaceChildren(...[...(alignsWell(one) ? ["★ best alignment"] : []), ...(one.labels ?? [])]
+    sample.textContent = one.rows ? sampleText(header) : "";
+    roles.replaceChildren(...[...(alignsWell(one) ? [`★ best alignment: ${alignmentText(one)}`] : []), ...(one.labels ?? [])]
       .map((label) => term(label, ROLE_TERMS[label] ?? ROLE_TERMS.alignment, "badge")));
     measures.replaceChildren(...Object.keys(MEASURES).filter((key) => typeof one[key] === "number").flatMap((key) => [
       el("dt", {}, term(MEASURES[key][0], MEASURES[key][1])),
       el("dd", { "data-measure": key, text: measureText(one[key]) })]));
     if (one.rows) {
-      measures.append(el("dt", {}, term("rows", "rows of all logged sentences that were measured")),
+      measures.append(el("dt", {}, term("rows", "rows that were measured, of all these sentences")),
         el("dd", { text: String(one.rows) }));
     }
   }

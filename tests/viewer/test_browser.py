@@ -224,9 +224,13 @@ def test_row_is_the_word_read_or_predicted(visits):
 
 def test_reference_and_beam_output(visits):
     output = ["▁a", "▁dog", "</s>"]
+    many, few = (
+        {"cross": measures_of(rows=[rows], labels=[labels], sink=[0.5])}
+        for rows, labels in ((120, ["sink"]), (5, []))
+    )
     entries = [
-        entry(cross(pointing((0, 1, 3, 5), S))),
-        entry(cross(pointing((0, 1, 5), S)), target=output, version="output"),
+        entry(cross(pointing((0, 1, 3, 5), S)), step=10, measures=many),
+        entry(cross(pointing((0, 1, 5), S)), target=output, version="output", measures=few, step=12),
     ]
     page = visits.show(entries, "view=lines")
     rows = page.locator(".columns .tokens").first.locator("li")
@@ -235,3 +239,6 @@ def test_reference_and_beam_output(visits):
     expect_text(rows.first, "▁a")
     assert texts(rows) == output
     expect_pressed(page.get_by_role("button", name="Reference"), False)
+    # Of the references more sentences are measured: what they tell of the heads holds here, too.
+    assert texts(page.locator(".roles .badge")) == ["sink"]
+    expect_text(page.locator(".measures dd").last, "120")

@@ -5,7 +5,7 @@ import pytest
 
 from keras_attention_viewer import measured, show
 from keras_attention_viewer.page import page as document
-from tests.viewer.heads import SOURCE, TARGET, entry, pointing
+from tests.viewer.heads import SOURCE, TARGET, cross, entry, pointing
 from tests.viewer.looks import cell, expect_pressed, expect_text, saved_svg, svg_lines, texts
 
 pytestmark = pytest.mark.backends("torch")
@@ -199,7 +199,7 @@ def test_the_alignment_head_is_marked_and_its_links_are_drawn(visits):
     rows = page.locator(".columns .tokens").first.locator("li")
     assert texts(rows) == ["<start>", "the", "dog", "sleeps"]
     expect_text(page.locator(".alignment-notes h3"), "AER of all measured sentences, by head")
-    assert not page.locator(".verdict").is_visible()
+    assert page.locator(".grid").get_by_text("No star").count() == 0
     first = page.locator(".alignment-notes .changes button").first
     assert texts(first.locator("span")) == ["★ layer 1 head 2", "AER 0.00"]
     expect_text(
@@ -222,12 +222,38 @@ def test_the_alignment_head_is_marked_and_its_links_are_drawn(visits):
 
 def test_alignment_of_several_heads_and_of_heads_that_align_nothing(visits):
     page = visits.show(aligned(steps=(0,)), "view=alignment&layer=1&heads=1,2")
-    expect_text(page.locator(".verdict"), "Even the best head has AER 0.67: none aligns the words.")
+    page.get_by_text(
+        "No star: even the best head, layer 1 head 1, has AER 0.67 (0.5 is needed)."
+    ).wait_for()
     assert "the mean of 2 heads reads most" in page.locator(".alignment-notes").inner_text()
     assert page.get_by_text("★").count() == 0
     colors = {line[4] for line in svg_lines(saved_svg(page))}
     assert colors == {GOLD, "#4F46E5"}  # not the colour of one of them
     page.get_by_text("4 rows were measured: too few to say what a head does").wait_for()
+
+
+@pytest.mark.parametrize("here", [0.75, 0.25])
+def test_a_star_says_of_what_and_how_well_and_a_text_that_is_none_has_none(visits, here):
+    """What a run's head reads in this text looks like an alignment, or does not."""
+    best = {"rows": 240, "labels": ["alignment"], "aer": 0.125, "best_alignment": True}
+    measures = {"cross": [[{"rows": 240}, {**best, "score_here": here}]]}
+    made = entry(cross(*[pointing((0, 1, 3, 5), S)] * 2), measures=measures)
+    made.header.update(measured_sentences=15, measures_of="run")
+    page = visits.show([made], "heads=2&layer=1")
+    expect_text(page.locator(".side h3").first, "This head, over the 15 measured sentences of its run")
+    badges = texts(page.locator(".roles .badge"))
+    if here > 0.5:
+        assert badges == ["★ best alignment: AER 0.13", "alignment"]
+        border = page.locator(".thumbs .best .frame").evaluate(
+            "node => getComputedStyle(node).borderColor"
+        )
+        assert border == "rgb(28, 35, 48)"  # ink: true links alone are golden
+    else:
+        assert badges == ["alignment"] and page.get_by_text("★").count() == 0
+        page.get_by_text(
+            "No star: of the run, layer 1 head 2 aligns best (AER 0.13), but what it reads here looks "
+            "like no alignment (alignment score 0.25; 0.5 is needed)."
+        ).wait_for()
 
 
 def test_a_page_without_steps_has_no_timeline(visits):

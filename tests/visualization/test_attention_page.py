@@ -90,8 +90,17 @@ def test_roles_and_importance_are_those_of_the_last_record(tmp_path, tokenizer):
     assert few["labels"] == [] and many["labels"] == ["broad"]
     assert alone["importance"] is None
     assert with_run["importance"] == {"cross": [[0.2, 0.0]]}
-    others = {"measures", "importance", "alignment_rows", "gold"}
-    assert {key for key in alone if alone[key] != with_run[key]} <= others
+    assert (alone["measured_sentences"], alone["gold"]) == (1, with_run["gold"])
+    assert with_run["measured_sentences"] > 1 and with_run["measures_of"] == "run"
+    of_run, own = (header["measures"]["cross"][0] for header in (with_run, alone))
+    [[here, score]] = [
+        (head.get("score_here"), mine["alignment_score"])
+        for head, mine in zip(of_run, own, strict=True)
+        if head.get("best_alignment")
+    ]
+    assert here == score
+    others = {"measures", "measured_sentences", "measures_of", "importance", "alignment_rows", "gold"}
+    assert {key for key in with_run if alone.get(key) != with_run[key]} <= others
 
 
 @pytest.mark.parametrize(
