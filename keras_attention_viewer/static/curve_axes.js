@@ -10,7 +10,7 @@ export function drawAxes(root, curves, steps, scalars) {
     return values.length ? [{ key, name, color, low: Math.min(...values), high: Math.max(...values) }] : [];
   });
   root.replaceChildren(...known.map((one, i) => el("span", {
-    class: i ? "axis end" : "axis", style: `--curve: ${one.color}; --line-of: ${i ? i - 1 : 0}`, "data-curve": one.key,
+    class: i ? "axis end" : "axis", style: `--curve: ${one.color}; --line-of: ${i}`, "data-curve": one.key,
     tabindex: 0, "data-explain": `${one.name}: ${TERMS[one.key] ?? ""} The curve goes from ${axisText(one.low)} to ${axisText(one.high)}.`,
   }, el("span", { text: axisText(one.high) }), el("span", { text: one.name }), el("span", { text: axisText(one.low) }))));
 }

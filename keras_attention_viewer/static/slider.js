@@ -141,9 +141,10 @@ function shortNumber(n) {
   return n >= 10000 ? `${Math.round(n / 100) / 10}k` : String(n);
 }
 
-function showLegend(root, index, { run, step }) {
+function showLegend(root, index, { run, step, steps }) {
+  const isEven = steps.every((one, i) => i < 2 || one - steps[i - 1] === steps[1] - steps[0]);
   root.replaceChildren(...Object.entries(CURVES).flatMap(([key, [name, color]]) => {
     const last = (run.scalars?.[key] ?? []).findLast(([at]) => at <= step);
     return last ? [el("span", { style: `--curve: ${color}`, text: `${name} ${last[1].toFixed(2)}` })] : [];
-  }));
+  }), ...(isEven ? [] : [el("small", { class: "quiet", text: "steps not to scale", title: "Logged steps stand at equal distances" })]));
 }

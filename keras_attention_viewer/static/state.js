@@ -29,7 +29,7 @@ const FIELDS = {
   sort: ["", plain], // a measure that orders the grid
   limit: ["", plain], // the worst value of that measure that is shown
   label: ["", plain], // a role that filters the grid
-  curve: ["", plain], // a measure whose curve over the steps stands below each thumbnail
+  curve: ["aer", plain], // a measure whose curve over the steps stands below each thumbnail
   scatter: ["", plain], // two measures, "entropy,distance", over which the heads are scattered; "": closed
   beside: [false, flag], // what is compared with stands beside, and is not subtracted
   least: [0, fraction], // lines below this weight are not drawn

@@ -1,5 +1,7 @@
 """What the viewer says of itself: the sentence, terms, legends, axes, and the tour of the first visit."""
 
+import itertools
+
 import pytest
 
 from tests.viewer.heads import SOURCE, cross, entry, pointing, self_attention
@@ -91,8 +93,23 @@ def test_terms_are_explained_to_mouse_finger_and_keyboard(visits):
 
 
 def test_curves_have_axes(visits):
-    scalars = {"run": {"loss": [[0, 8.25], [5, 12.5], [10, 2.125]], "bleu": [[10, 31.0]]}}
+    scalars = {
+        "run": {
+            "loss": [[0, 8.25], [5, 12.5], [10, 2.125]],
+            "bleu": [[10, 31.0]],
+            "perplexity": [[5, 12345.0], [10, 9876.0]],
+        }
+    }
     page = visits.show([heads(), heads(10)], scalars=scalars)
+    # Beside the curves, and beside one another: nothing covers their ends, and no name is cut.
+    boxes = [one.bounding_box() for one in page.locator(".axis, .curves").all()]
+    spans = sorted((box["x"], box["x"] + box["width"]) for box in boxes)
+    assert len(spans) == 4
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+    for name in page.locator(".axis span").all():
+        assert name.evaluate("node => node.scrollWidth <= node.clientWidth")
+    assert page.get_by_text("steps not to scale").count() == 0
+    visits.show([heads(), heads(10), heads(100)]).get_by_text("steps not to scale").wait_for()
     assert texts(page.locator(".axis[data-curve=loss] span")) == ["12.5", "loss", "2.13"]
     assert texts(page.locator(".axis[data-curve=bleu] span")) == ["31.0", "BLEU", "31.0"]
     page.locator(".axis[data-curve=bleu]").hover()

@@ -193,6 +193,8 @@ def test_the_alignment_head_is_marked_and_its_links_are_drawn(visits):
         page.locator(".picture .title"), "Cross · layer 1 · head 2"
     )  # opens on the first screen
     assert page.locator(".thumbs .best .place").all_text_contents() == ["1.2"]
+    page.locator(".thumbs .head-curve").nth(3).wait_for()  # how it came to that
+    assert page.get_by_label("Over the steps").input_value() == "aer"
     page.get_by_role("button", name="Alignment", exact=True).click()
     expect_text(page.locator(".error-rate"), "AER of this sentence: 0.00")
     expect_pressed(page.get_by_role("button", name="read", exact=True))
