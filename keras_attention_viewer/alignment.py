@@ -121,12 +121,13 @@ class Alignments:
             return
         content = words[:, rows][:, :, columns]
         chosen = content.argmax(axis=-1)
-        sums = np.maximum(content.sum(axis=-1), 1e-9)
-        self._confidence += (content.max(axis=-1) / sums).sum(axis=1)
-        self._words += len(rows)
-        covered = np.array([len(set(head)) for head in chosen.tolist()])
-        self._coverage += covered / min(len(rows), len(columns))
-        self._sentences += 1
+        if min(len(columns), len(rows)) > 1:  # one word alone, such as a Chinese text, is always aligned
+            sums = np.maximum(content.sum(axis=-1), 1e-9)
+            self._confidence += (content.max(axis=-1) / sums).sum(axis=1)
+            self._words += len(rows)
+            covered = np.array([len(set(head)) for head in chosen.tolist()])
+            self._coverage += covered / min(len(rows), len(columns))
+            self._sentences += 1
         if entry.header["alignment"] is not None:
             names = [source_words[column][0]["word"] for column in columns]
             asking = [target_words[row][0]["word"] for row in rows]

@@ -25,6 +25,10 @@ HEAD = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="generator" content="keras_attention_viewer">
 """
+WITHOUT_SCRIPT = (
+    "The attention is drawn by a script, which may not run here. "
+    "Open the page in a browser, as a file: <code>save_html</code> writes one."
+)
 CHECKSUM = "<!-- sha256 of all before: "
 Entries = Sequence[Entry] | Mapping[str, Sequence[Entry]]
 Scalars = Mapping[str, Mapping[str, Curve]]
@@ -129,7 +133,7 @@ def page(entries: Entries, *, title: str = "Attention", scalars: Scalars | None 
 {style}</style>
 </head>
 <body>
-<main id="attention"></main>
+<main id="attention"><p class="attention-missing">{WITHOUT_SCRIPT}</p></main>
 <script type="application/json" id="attention-data">{data}</script>
 <script type="module">{script}</script>
 </body>

@@ -22,7 +22,7 @@ export function createPlaceMenu({ set }) {
     // A sentence in the menu leads to the same version, reference or output, if it has it.
     const options = first.map((one, i) => {
       const same = all.find((other) => stemOf(other.tag) === stemOf(one.tag) && other.target === place.sentence.target);
-      return [(same ?? one).tag, `${i + 1}. ${one.text}`];
+      return [(same ?? one).tag, `${i + 1}. \u2068${one.text}\u2069`];
     });
     fillSelect(sentence.select, options, place.sentence.tag);
     target.root.hidden = versions.length < 2;

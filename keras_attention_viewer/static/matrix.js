@@ -11,7 +11,7 @@ const CELL_WITH_VALUE = 26;
 const MOST_VALUES = 1600;
 const LABELS = 150; // pixels of the words at an edge, at most
 
-/** `onWord(word)`: a row's or column's word was clicked; `onHover(word, text)`: the mouse is on a cell. */
+/** `onWord(word)`: a row's or column's word was clicked; `onHover(word, parts)`: the mouse is on a cell, about which they say. */
 export function createMatrix({ onWord, onHover }) {
   const canvas = el("canvas", { class: "cells" });
   const values = el("div", { class: "values", "aria-hidden": "true" });
@@ -98,7 +98,8 @@ function wholeCell(picture, width) {
 }
 
 function cellText({ rows, columns, picture }, row, column, weight) {
-  return `${rows[row].text} → ${columns[column].text}: ${weightText(weight, picture.signed)}`;
+  const name = ({ text }) => el("bdi", { text }); // else a word from right to left takes the number along
+  return [name(rows[row]), " → ", name(columns[column]), `: ${weightText(weight, picture.signed)}`];
 }
 
 function fillLabels(list, groups, letter, word) {

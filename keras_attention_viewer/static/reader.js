@@ -3,6 +3,7 @@
 
 import { stemOf, stepNear } from "./model.js";
 import { tokenLists } from "./weights.js";
+import { withWords } from "./words.js";
 
 const MOST_BYTES = 150e6;
 /** What a header says of the heads of its model. */
@@ -52,7 +53,7 @@ export function createReader(source) {
   const header = (run, tag, step) => remember(keyOf(run, tag, step), headerBytes, () => readHeader(run, tag, step));
   /** A header; that of a model's own translation has the measures of the references, whose sentences are more. */
   async function readHeader(run, tag, step) {
-    const own = await source.header(run, tag, step);
+    const own = withWords(await source.header(run, tag, step));
     const reference = own.target === "output" && index.runs.find((one) => one.name === run)?.sentences
       .find((one) => one.target === "reference" && stemOf(one.tag) === stemOf(tag));
     const other = reference && await header(run, reference.tag, stepNear(reference.steps, step)).catch(() => null);

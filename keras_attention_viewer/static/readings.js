@@ -18,9 +18,9 @@ export function createReadings() {
   const measures = el("dl", { class: "measures" });
   const root = el("aside", { class: "side" }, el("div", {}, sample, roles, measures), cell, table);
 
-  /** `word`: the hovered or chosen one; `text`: what the mouse is on. */
-  function update(model, word, text = "") {
-    cell.textContent = text;
+  /** `word`: the hovered or chosen one; `parts`: of a text about what the mouse is on. */
+  function update(model, word, parts = []) {
+    cell.replaceChildren(...parts);
     cell.hidden = model.state.view !== "matrix";
     const { picture, heads } = model;
     const chosen = readWord(picture, word);

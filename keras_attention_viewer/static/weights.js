@@ -32,9 +32,14 @@ export function groupTokens(tokens, byWord) {
   return groups;
 }
 
-/** A word from its pieces: without the marks of SentencePiece, WordPiece and subword-nmt, and with letters for bytes. */
+/** A piece without the marks of SentencePiece, WordPiece and subword-nmt. */
+export function barePiece(piece) {
+  return piece.replace(/^▁|^##/u, "").replace(/@@$/u, "");
+}
+
+/** A word from its pieces, with letters for bytes. */
 function wordText(pieces) {
-  const bare = pieces.map((piece) => piece.replace(/^▁|^##/u, "").replace(/@@$/u, "")).join("");
+  const bare = pieces.map(barePiece).join("");
   return bare.replace(/(<0x[0-9A-F]{2}>)+/gu, textOfBytes) || pieces.join("");
 }
 

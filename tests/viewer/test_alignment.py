@@ -100,3 +100,11 @@ def test_without_gold_a_head_that_covers_the_sentence_is_taken():
     assert second["alignment_score"] == 1.0
     assert "aer" not in second and header["gold"] is False
     assert header["alignment_rows"] == "predicted"  # the full stop is predicted in the row on it
+
+
+def test_a_text_that_is_one_word_tells_nothing_of_alignment():
+    """Chinese has no spaces: every head would be right."""
+    source, target = ["▁我", "喜", "欢", "</s>"], ["▁我", "们", "</s>"]
+    cross = {"cross": [np.full((1, 3, 4), 0.25)]}
+    header = measured([sentence_entry(cross, source, target)])[0].header
+    assert header["measures"]["cross"][0][0]["alignment_score"] == 0

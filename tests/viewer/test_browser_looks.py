@@ -172,6 +172,34 @@ def test_words_of_other_scripts(visits):
     assert sideways.evaluate("node => getComputedStyle(node).textOrientation") == "sideways"
 
 
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        (["▁", "我", "喜", "欢", "吃", "苹果", "。"], ["我", "喜欢", "吃", "苹果", "。"]),
+        (["▁ผม", "รัก", "แม", "ว"], ["ผม", "รัก", "แมว"]),
+        (["▁dog", "s", "▁well", "-known"], ["dogs", "well-known"]),
+    ],
+)
+def test_whole_words_of_texts_without_spaces(visits, pieces, words):
+    count = len(pieces) + 1
+    made = entry(self_attention(pointing(range(count), count)), source=[*pieces, "</s>"])
+    page = visits.show([made], "words=1")
+    assert texts(page.locator(".columns .tokens").first.locator("li")) == [*words, "</s>"]
+
+
+def test_words_from_the_right_do_not_turn_numbers(visits):
+    words = ["▁مرحبا", "▁صديق", "</s>"]
+    page = visits.show([entry(self_attention(np.eye(3)), source=words)], "view=matrix")
+    page.locator(".matrix-body").hover(position={"x": 5, "y": 5})
+    expect_text(page.locator(".cell-text"), "▁مرحبا → ▁مرحبا: 1.00")
+    # Each character where it is read: the number is the last, at the right.
+    places = page.locator(".cell-text").evaluate("""(node) => {
+      const range = document.createRange();
+      return [...node.childNodes].map((part) => { range.selectNode(part); return range.getBoundingClientRect().left; });
+    }""")
+    assert len(places) == 4 and places == sorted(places)
+
+
 def luminance(color):
     """The relative luminance of a colour of three bytes, from WCAG 2."""
     parts = np.asarray(color[:3], float) / 255

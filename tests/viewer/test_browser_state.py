@@ -6,7 +6,7 @@ import pytest
 from keras_attention_viewer import measured, show
 from keras_attention_viewer.page import page as document
 from tests.viewer.heads import SOURCE, TARGET, cross, entry, pointing
-from tests.viewer.looks import cell, expect_pressed, expect_text, saved_svg, svg_lines, texts
+from tests.viewer.looks import cell, expect_pressed, expect_text, expect_theme, saved_svg, svg_lines, texts
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -170,6 +170,34 @@ def test_themes(visits):
         brightness = [sum(map(int, color[4:-1].split(","))) for color in (paper, ink)]
         assert (brightness[0] > 600 > 200 > brightness[1]) == (scheme == "light")
         assert (brightness[0] < 200 < 600 < brightness[1]) == (scheme == "dark")
+
+
+def test_a_cell_of_a_notebook_has_the_theme_of_the_notebook(visits, tmp_path):
+    """As JupyterLab does it: an attribute of the body, on which its colours depend."""
+    style = "body { background: #111 } body[data-jp-theme-light=true] { background: #fff }"
+    html = f"<!DOCTYPE html><style>{style}</style><body><div>{show(two_layers())._repr_html_()}"
+    (tmp_path / "notebook.html").write_text(html, "utf-8")
+    page = visits.open(f"file://{tmp_path}/notebook.html", color_scheme="light")
+    viewer = page.frame_locator("iframe").locator(".attention-viewer")
+    expect_theme(viewer, "dark")
+    page.evaluate("document.body.dataset.jpThemeLight = 'true'")
+    expect_theme(viewer, "light")
+    page.emulate_media(color_scheme="dark")
+    expect_theme(viewer, "light")
+
+
+@pytest.mark.parametrize("policy", [None, "default-src 'none'", "script-src 'self'"])
+def test_without_scripts_a_sentence_stands_in_the_frame(visits, tmp_path, policy):
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""
+    html = f"<!DOCTYPE html>{meta}<body>{show(two_layers())._repr_html_()}"
+    (tmp_path / "strict.html").write_text(html, "utf-8")
+    size = {"width": 400, "height": 760}
+    page = visits.open(
+        f"file://{tmp_path}/strict.html", java_script_enabled=bool(policy), viewport=size
+    )
+    page.frame_locator("iframe").get_by_text("drawn by a script, which may not run here").wait_for()
+    assert all("Content Security Policy" in text for text in visits.errors)
+    visits.errors.clear()
 
 
 def aligned(steps=(0, 10)):
