@@ -70,10 +70,10 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
         * `alignment_score` (cross-attention): how much it looks like an alignment, without a true one;
         * `best_alignment`: True for the one cross-attention head that aligns best.
 
-        Measures that do not apply are missing. `header["measured_sentences"]` is their number, `header["alignment_rows"]` says which word a row of the
-        best head stands for, `header["gold"]` whether the head was chosen by a true alignment;
-        `header["examples"]`, of the first entry alone, has some rows of each head in all sentences, see
-        `head_examples`.
+        Measures that do not apply are missing. `header["measured_sentences"]` is the number of sentences,
+        `header["alignment_rows"]` says which word a row of the best head stands for, `header["gold"]`
+        whether the head was chosen by a true alignment; `header["examples"]`, of the first entry alone,
+        has some rows of each head in all sentences, see `head_examples`.
 
     Raises:
         ValueError: If there is no entry, or the entries come from models of different sizes.

@@ -79,19 +79,20 @@ def _alignment_rows(report: Mapping[str, Any]) -> list[list[str]]:
 
 
 def alignment_text(found: Mapping[str, Any]) -> str:
-    """Return in words how well a run aligns words.
+    """Return in words how well a run aligns words; layers and heads are counted from 1, as in the viewer.
 
     >>> alignment_text(
     ...     {"head": [1, 0], "is_guided": True, "error_rate": 0.0625, "split": "test", "sentences": 500}
     ... )
-    '0.062 on 500 test pairs, by layer 1, head 0, which learned alignments'
+    '0.062 on 500 test pairs, by layer 2, head 1 (--alignment-head 1 0), which learned alignments'
     """
     layer, head = found["head"]
     how = "which learned alignments" if found["is_guided"] else "the best one on the validation set"
     if found.get("rows") == "predicted":
         how += ", while it predicts a word"
     where = f"{found['sentences']:,} {found['split']} pairs"
-    return f"{found['error_rate']:.3f} on {where}, by layer {layer}, head {head}, {how}"
+    which = f"layer {layer + 1}, head {head + 1} (--alignment-head {layer} {head})"
+    return f"{found['error_rate']:.3f} on {where}, by {which}, {how}"
 
 
 def text_form_rows(text: Mapping[str, Any]) -> list[list[str]]:

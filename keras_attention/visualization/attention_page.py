@@ -161,7 +161,7 @@ def with_logged_heads(entries: list[Entry], logged: Mapping[str, Any]) -> list[E
 
 
 def _with_scores(measures: dict[str, Any], own: Entry) -> dict[str, Any]:
-    """Return a run's measures; its alignment head has its score in these texts, too, which may be nonsense."""
+    """Return a run's measures; its alignment head has its score in these texts, too: they may be nonsense."""
     here = own.header["measures"].get("cross", [])
     cross = [
         [

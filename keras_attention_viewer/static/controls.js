@@ -2,17 +2,22 @@
 
 import { el, fillSelect, segments, selectField, toggleButton } from "./dom.js";
 import { kindName } from "./measures.js";
-import { runTitle, stemOf } from "./model.js";
+import { runTitle, sameSentence, stemOf } from "./model.js";
 
 /** Run, sentence, and reference or output. `set(patch)` changes the state. */
 export function createPlaceMenu({ set }) {
-  const run = selectField("Run", (value) => set({ run: value }));
+  let shown = null;
+  const run = selectField("Run", (value) => {
+    const same = sameSentence(shown.index.runs.find((one) => one.name === value), shown.place.sentence);
+    set({ run: value, tag: (same ?? shown.place.sentence).tag });
+  });
   const sentence = selectField("Sentence", (value) => set({ tag: value }));
   sentence.root.classList.add("wide");
   const target = segments("Translation", (value) => set({ tag: value }));
   const root = el("div", { class: "bar" }, run.root, sentence.root, target.root);
 
   function update({ index, place }) {
+    shown = { index, place };
     fillSelect(run.select, index.runs.filter((one) => one.sentences.length).map((one) => [one.name, runTitle(one)]),
       place.run.name);
     run.root.hidden = run.select.length < 2;

@@ -55,6 +55,7 @@ export function toggleButton(text, title, onPress) {
 /** A row of buttons of which one is pressed. */
 export function segments(label, onChoose) {
   const root = el("div", { class: "segments", role: "group", "aria-label": label });
+  rovingFocus(root, "button");
   let key = "";
   return {
     root,
@@ -65,9 +66,9 @@ export function segments(label, onChoose) {
         root.replaceChildren(...options.map(([v, text]) =>
           el("button", { type: "button", "data-value": v, text, onclick: () => onChoose(v) })));
       }
-      for (const button of root.children) {
-        button.setAttribute("aria-pressed", String(button.dataset.value === value));
-      }
+      const buttons = [...root.children];
+      for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.value === value));
+      tabStop(buttons, buttons.find((button) => button.dataset.value === value));
     },
   };
 }
@@ -82,9 +83,15 @@ export function rovingFocus(root, selector, columns = () => 1) {
     if (at < 0 || !(event.key in moves)) return;
     event.preventDefault();
     const next = items[Math.min(items.length - 1, Math.max(0, at + moves[event.key]))];
-    for (const item of items) item.tabIndex = item === next ? 0 : -1;
     next.focus();
+    tabStop(items, next);
   });
+}
+
+/** Lets the tab key stop at one of some elements only: that which has the focus, or else `item`. */
+export function tabStop(items, item) {
+  const stop = items.find((one) => one === document.activeElement) ?? item;
+  for (const one of items) one.tabIndex = one === stop ? 0 : -1;
 }
 
 /** Makes a list of words one stop of the tab key; `choose(word)`: one was clicked, or chosen by a key. */

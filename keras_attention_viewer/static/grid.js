@@ -1,7 +1,7 @@
 // All heads of a kind as thumbnails; a click opens one.
 
 import { headColor, paintMap } from "./colors.js";
-import { el, fillSelect, rovingFocus, selectField } from "./dom.js";
+import { el, fillSelect, rovingFocus, selectField, tabStop } from "./dom.js";
 import { LABEL_ROWS, MEASURES, ROLES, alignmentText, alignsWell, kindName, measureText, measuresKnown, measuresOf, noStarText, orderHeads } from "./measures.js";
 import { poolMap } from "./weights.js";
 
@@ -83,10 +83,7 @@ function placeCells(cells, order, columns) {
     cells.append(el("button", { type: "button" }, el("span", { class: "frame" }, el("canvas")),
       el("span", { class: "caption" })));
   }
-  const focused = [...cells.children].find((button) => button === document.activeElement);
-  [...cells.children].forEach((button, i) => {
-    button.tabIndex = focused ? (button === focused ? 0 : -1) : (i === 0 ? 0 : -1);
-  });
+  tabStop([...cells.children], cells.firstChild);
 }
 
 function describeCell(button, { layer, head, measures }, model) {

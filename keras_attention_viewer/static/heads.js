@@ -1,7 +1,7 @@
 // The heads of a layer as coloured squares, and the layer.
 
 import { headColor, inkOn } from "./colors.js";
-import { el, fillSelect, selectField } from "./dom.js";
+import { el, fillSelect, rovingFocus, selectField, tabStop } from "./dom.js";
 
 export function createHeadMenu({ set }) {
   let model = null;
@@ -13,6 +13,7 @@ export function createHeadMenu({ set }) {
     onclick: () => set({ layer: chosen(), heads: allOf(model) }) });
   const root = el("div", { class: "bar" }, layer.root, squares, all);
 
+  rovingFocus(squares, "button");
   squares.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button) return;
@@ -34,6 +35,7 @@ export function createHeadMenu({ set }) {
     }
     [...squares.children].forEach((button, head) =>
       button.setAttribute("aria-pressed", String(heads.includes(head))));
+    tabStop([...squares.children], squares.children[heads[0]]);
     all.setAttribute("aria-pressed", String(heads.length === kind.heads));
   }
 
@@ -43,7 +45,6 @@ export function createHeadMenu({ set }) {
 function allOf({ kind }) {
   return Array.from({ length: kind.heads }, (_, head) => head);
 }
-
 
 /** A head more, or one less; the last one stays. */
 export function toggledHeads(heads, head) {

@@ -44,8 +44,9 @@ export function noStarText(header) {
   const name = `layer ${layer + 1} head ${head + 1}`;
   return measures.score_here < WORST_ALIGNMENT
     ? `No star: of the run, ${name} aligns best (${alignmentText(measures)}), but what it reads here looks like no alignment `
-      + `(alignment score ${measureText(measures.score_here)}; ${WORST_ALIGNMENT} is needed).`
-    : `No star: even the best head, ${name}, has ${alignmentText(measures)} (${WORST_ALIGNMENT} is needed).`;
+      + `(alignment score ${measureText(measures.score_here)}; at least ${WORST_ALIGNMENT} is needed).`
+    : `No star: even the best head, ${name}, has ${alignmentText(measures)} (at `
+      + `${typeof measures.aer === "number" ? "most" : "least"} ${WORST_ALIGNMENT} is needed).`;
 }
 
 /** Of what the measures are. */

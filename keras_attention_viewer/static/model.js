@@ -15,6 +15,12 @@ export function findPlace(index, state) {
   return { run, sentence, steps: sentence.steps, step: stepNear(sentence.steps, state.step) };
 }
 
+/** The sentence of a run with the same text as one of another run; undefined if it has none. */
+export function sameSentence(run, { tag, text, target }) {
+  const all = run.sentences.filter((one) => one.text === text && one.target === target);
+  return all.find((one) => one.tag === tag) ?? all[0];
+}
+
 /** What a run is called: its name may be only a dot. */
 export function runTitle(run) {
   return run.title ?? run.name;
@@ -91,7 +97,7 @@ function findAgainst(index, state, place) {
   const run = index.runs.find((one) => one.name === state.against);
   if (state.compare !== "run" || !run) return null;
   const title = runTitle(run);
-  const sentence = run.sentences.find((one) => one.tag === place.sentence.tag);
+  const sentence = sameSentence(run, place.sentence);
   if (!sentence) return { place: null, name: title, problem: `Run ${title} has no record of this sentence.` };
   const step = stepNear(sentence.steps, place.step);
   return { place: { run, sentence, steps: sentence.steps, step }, name: `${title}, step ${step}` };

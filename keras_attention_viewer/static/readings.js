@@ -16,7 +16,8 @@ export function createReadings() {
   const roles = el("div", { class: "roles" });
   const sample = el("h3");
   const measures = el("dl", { class: "measures" });
-  const root = el("aside", { class: "side" }, el("div", {}, sample, roles, measures), cell, table);
+  const about = el("div", {}, sample, roles, measures);
+  const root = el("aside", { class: "side" }, about, cell, table);
 
   /** `word`: the hovered or chosen one; `parts`: of a text about what the mouse is on. */
   function update(model, word, parts = []) {
@@ -44,6 +45,7 @@ export function createReadings() {
     const { header, kind, layer, heads } = model;
     const one = heads.length === 1 ? measuresOf(header, kind.name, layer, heads[0]) : {};
     root.classList.toggle("broad", heads.length > 3);
+    about.hidden = heads.length > 1;
     sample.textContent = one.rows ? sampleText(header) : "";
     roles.replaceChildren(...[...(alignsWell(one) ? [`★ best alignment: ${alignmentText(one)}`] : []), ...(one.labels ?? [])]
       .map((label) => term(label, ROLE_TERMS[label] ?? ROLE_TERMS.alignment, "badge")));

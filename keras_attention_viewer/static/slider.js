@@ -1,18 +1,20 @@
 // The steps of a run: a slider with play, and the curves of loss and BLEU above it.
 
 import { drawAxes } from "./curve_axes.js";
-import { el, svgEl } from "./dom.js";
+import { el, fillSelect, svgEl } from "./dom.js";
 
 const CURVES = { loss: ["loss", "#8B5CF6"], perplexity: ["perplexity", "#C2410C"], bleu: ["BLEU", "#0D9488"] };
 const CURVES_WIDTH = 1000;
 const CURVES_HEIGHT = 60;
 const TICK_WIDTH = 45; // pixels of a step's number
-const PLAY_PAUSE = 500; // milliseconds a step
+const PLAY_PAUSES = [["1000", "½ ×"], ["500", "1 ×"], ["150", "3 ×"]]; // milliseconds a step
 
 /** `onStep(step)` may return a promise; `onSpan(from, to)`: the curve between two steps was clicked. */
 export function createSlider({ onStep, onSpan }) {
   const play = el("button", { type: "button", class: "play", title: "Play the steps (P)" });
   const range = el("input", { type: "range", min: 0, step: 1, "aria-label": "Step" });
+  const speed = el("select", { class: "speed", "aria-label": "Speed" });
+  fillSelect(speed, PLAY_PAUSES, "500");
   const step = el("output", { class: "step" });
   const legend = el("div", { class: "legend" });
   const curves = svgEl("svg", { class: "curves", viewBox: `0 0 ${CURVES_WIDTH} ${CURVES_HEIGHT}`,
@@ -20,7 +22,7 @@ export function createSlider({ onStep, onSpan }) {
   const axes = el("div", { class: "axes" });
   const ticks = el("div", { class: "ticks", "aria-hidden": "true" });
   const root = el("section", { class: "panel timeline", "aria-label": "Steps" },
-    el("div", { class: "now" }, play, step),
+    el("div", { class: "now" }, play, step, speed),
     el("div", { class: "track" }, axes, curves, range, ticks), legend);
   let steps = [];
   let timer = 0;
@@ -45,7 +47,7 @@ export function createSlider({ onStep, onSpan }) {
     if (steps.length < 2) return;
     if (Number(range.value) >= steps.length - 1) range.value = 0;
     else range.value = Number(range.value) + 1;
-    timer = setTimeout(advance, PLAY_PAUSE);
+    timer = setTimeout(advance, speed.value);
     showPlay();
     onStep(steps[range.value]);
   }
@@ -56,7 +58,7 @@ export function createSlider({ onStep, onSpan }) {
     range.value = Number(range.value) + 1;
     const running = timer;
     await onStep(steps[range.value]);
-    if (timer === running) timer = setTimeout(advance, PLAY_PAUSE);
+    if (timer === running) timer = setTimeout(advance, speed.value);
     return undefined;
   }
 

@@ -1,6 +1,6 @@
 // What the model thought: the probability of each word that it predicts, the runners-up, the beam's alternatives.
 
-import { el, tokenText } from "./dom.js";
+import { el, rovingFocus, tabStop, tokenText } from "./dom.js";
 import { readWord } from "./lines.js";
 import { isAligned } from "./state.js";
 import { groupTokens, tokenLists } from "./weights.js";
@@ -63,6 +63,7 @@ export function createThoughts({ onWord }) {
   let pointed = -1;
   let said = {}; // the header and the words that the buttons are of
 
+  rovingFocus(words, "button");
   words.addEventListener("click", (event) => {
     const at = Number(event.target.closest("button")?.dataset.at ?? -1);
     if (at < 0) return;
@@ -111,6 +112,7 @@ export function createThoughts({ onWord }) {
   function point(at) {
     pointed = at;
     [...words.children].forEach((button, i) => button.setAttribute("aria-pressed", String(i === at)));
+    tabStop([...words.children], words.children[at]);
     details.replaceChildren(...groups[at].members.map((i) => tokenDetails(model.header, i)));
   }
 

@@ -17,6 +17,7 @@ export function createTour(root) {
   const count = el("span", { class: "quiet number" });
   const next = el("button", { type: "button", class: "toggle", text: "Next", onclick: () => show(at + 1) });
   const skip = el("button", { type: "button", text: "Skip the tour", onclick: end });
+  let before = null; // where the keyboard was
   const bar = el("aside", { class: "tour panel", hidden: true, "aria-label": "Tour" }, text, count, next, skip);
   let at = 0;
   let captions = [];
@@ -37,7 +38,7 @@ export function createTour(root) {
     bar.hidden = false;
     const target = root().querySelector(selector);
     mark(target);
-    if (at > 0) target.scrollIntoView({ block: "nearest" });
+    (target.querySelector(".best") ?? target).scrollIntoView({ block: "nearest" });
   }
 
   function mark(target) {
@@ -46,6 +47,7 @@ export function createTour(root) {
   }
 
   function start() {
+    before = document.activeElement;
     // What this page does not have is passed over.
     captions = CAPTIONS.filter(([selector]) => root().querySelector(selector)?.closest("[hidden]") === null);
     show(0);
@@ -53,11 +55,13 @@ export function createTour(root) {
 
   function end() {
     mark(null);
+    if (bar.contains(document.activeElement)) before.focus();
     bar.hidden = true;
     remember();
   }
+  document.addEventListener("keydown", (event) => event.key === "Escape" && !bar.hidden && end());
 
-  return { root: bar, start, startOnce: () => { if (isNew()) start(); } };
+  return { root: bar, start: () => { start(); next.focus({ preventScroll: true }); }, startOnce: () => { if (isNew()) start(); } };
 }
 
 /** Whether nobody has ended the tour here; where that cannot be remembered, nobody is asked. */

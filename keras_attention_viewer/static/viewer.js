@@ -67,7 +67,7 @@ class Viewer {
     const grid = createGrid({ onOpen: open, set });
     return {
       messages: createMessages(),
-      title: el("h1", { class: "title" }),
+      title: el("h2", { class: "title" }),
       note: el("p", { class: "note", hidden: true }),
       panes: createPanes({
         onWord: (word) => this.set({ word }),
@@ -106,7 +106,7 @@ class Viewer {
     grid.root.querySelector("header").append(curves.root);
     this.more = el("details", { class: "more" }, el("summary", { text: "Compare, find, save" }), compare.root, sieve.root, exports.root);
     this.content = el("div", { class: "content", hidden: true },
-      tour.root, place.root, slider.root,
+      el("h1", { class: "unseen", text: "Attention" }), place.root, slider.root,
       el("div", { class: "halves" },
         el("div", { class: "left" }, kind.root, grid.root, scatter.root, changes.root),
         el("section", { class: "panel picture", "aria-label": "Attention" },
@@ -115,7 +115,7 @@ class Viewer {
           el("div", { class: "stage" }, panes.root, readings.root), thoughts.root, examples.root,
           el("footer", { class: "quiet caveat" }, caveat, el("p", { text: KEYS_HELP }),
             el("button", { type: "button", text: "Show the tour", onclick: tour.start })))));
-    return el("div", { class: "attention-viewer" }, messages.root, this.content);
+    return el("div", { class: "attention-viewer" }, messages.root, this.content, tour.root);
   }
 
   /** Cells become larger or smaller, lines longer or shorter. */

@@ -74,7 +74,8 @@ def test_the_report_says_how_well_words_are_aligned(guided):
         assert 0 < figures["error_rate"] <= 1
     text = (folder / "guided" / "report.txt").read_text("utf-8")
     said = (
-        f"{found['error_rate']:.3f} on 8 test pairs, by layer 1, head 0, which learned alignments"
+        f"{found['error_rate']:.3f} on 8 test pairs, by layer 2, head 1 (--alignment-head 1 0), "
+        "which learned alignments"
     )
     assert said in " ".join(text.split())
     assert "the best one on the validation set" in (folder / "plain" / "report.txt").read_text()

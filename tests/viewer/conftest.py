@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,11 @@ def tab_visits(visits):
     """Pages of TensorBoard, which complains about things that are not ours."""
     yield visits
     visits.errors[:] = [text for text in visits.errors if "attention" in text]
+
+
+@pytest.fixture(scope="package")
+def axe():
+    """The script of axe-core, a checker of accessibility."""
+    name = "axe_playwright_python"
+    pytest.importorskip(name, reason="axe-core is missing: pip install axe-playwright-python")
+    return (resources.files(name) / "axe.min.js").read_text("utf-8")

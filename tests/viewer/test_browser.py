@@ -46,6 +46,32 @@ def test_steps_by_slider_by_key_and_by_play(visits):
     assert page.locator(".step").text_content() in ("step 0", "step 10")
 
 
+def test_play_has_a_speed(visits):
+    page = visits.show(forming(), "heads=1&layer=1&step=0")
+    page.evaluate("""() => {
+      window.waits = [];
+      const wait = window.setTimeout;
+      window.setTimeout = (done, time) => { window.waits.push(Number(time)); return wait(done, time); };
+    }""")
+    page.get_by_label("Speed").select_option("3 ×")
+    page.get_by_role("button", name="Play").click()
+    expect_text(page.locator(".step"), "step 20")
+    assert page.evaluate("window.waits")[0] == 150
+
+
+def test_runs_are_paired_by_the_text_of_their_sentences(visits):
+    """The second run has another sentence first; its number is no name."""
+    other = entry(cross(pointing((0, 1, 2), 3)), ["▁ja", ".", "</s>"], ["▁yes", ".", "</s>"])
+    runs = {"one": forming()[2:], "two": [other, *forming((0.1, 0.2, 0.4))[2:]]}
+    page = visits.show(runs, "view=matrix&heads=1&layer=1&compare=run&against=two")
+    expect_text(cell(page, 0, 0), "+0.50")
+    page.get_by_label("Run", exact=True).select_option("two")
+    expect_text(page.locator(".matrix-columns li").first, SOURCE[0])
+    page.get_by_label("Sentence", exact=True).select_option(index=0)
+    page.get_by_label("The other").select_option("one")
+    page.get_by_text("Run one has no record of this sentence.").wait_for()
+
+
 def test_difference_of_two_steps_and_its_swap(visits):
     page = visits.show(forming(), "view=matrix&heads=1&layer=1&step=0")
     page.get_by_label("Compare with").select_option("step")
@@ -230,7 +256,9 @@ def test_reference_and_beam_output(visits):
     )
     entries = [
         entry(cross(pointing((0, 1, 3, 5), S)), step=10, measures=many),
-        entry(cross(pointing((0, 1, 5), S)), target=output, version="output", measures=few, step=12),
+        entry(
+            cross(pointing((0, 1, 5), S)), target=output, version="output", measures=few, step=12
+        ),
     ]
     page = visits.show(entries, "view=lines")
     rows = page.locator(".columns .tokens").first.locator("li")

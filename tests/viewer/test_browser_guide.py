@@ -138,3 +138,20 @@ def test_the_tour_is_shown_once_and_can_be_skipped_for_good(visits):
         tour.get_by_role("button", name="Next").click()
     tour.get_by_role("button", name="Done").click()
     tour.wait_for(state="hidden")
+
+
+def test_the_tour_hears_escape_gives_the_focus_back_and_covers_no_star(visits):
+    best = {"best_alignment": True, "aer": 0.1}
+    weights = cross(*[pointing((0, 1, 3, 5), S)] * 3, layers=9)
+    measures = {"cross": [[{}, {}, {}]] * 8 + [[{}, {}, best]]}
+    page = visits.show([entry(weights, measures=measures)], viewport={"width": 700, "height": 500})
+    start = page.get_by_role("button", name="Show the tour")
+    start.press("Enter")
+    tour = page.get_by_role("complementary", name="Tour")
+    tour.wait_for()
+    assert page.evaluate("document.activeElement.textContent") == "Next"
+    star = page.locator(".thumbs .star").bounding_box()
+    assert star["y"] >= 0 and star["y"] + star["height"] <= tour.bounding_box()["y"]
+    page.keyboard.press("Escape")
+    tour.wait_for(state="hidden")
+    assert start.evaluate("node => node === document.activeElement")

@@ -11,7 +11,7 @@ from keras_attention.serving.models import ServedModel
 from keras_attention.spec.heads import Head, without_heads
 from keras_attention_light import load_translator
 from tests.serving.served import running
-from tests.viewer.looks import expect_text
+from tests.viewer.looks import expect_accessible, expect_text
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -93,3 +93,16 @@ def test_heads_are_switched_off_and_on(visits):
         again.locator("#whole").wait_for(state="hidden")
         again.locator("#attention .thumbs .off").first.wait_for(state="detached")
         expect_text(again.locator("#message"), "")
+
+
+def test_a_changed_word_and_its_lines_are_on_one_screen_and_axe_finds_nothing(visits, axe):
+    served = ServedModel(NAME, "en", "de", load_translator(NAME))
+    with running(Service([served], Limits(), lambda: None)) as port:
+        page = visits.open(f"http://127.0.0.1:{port}/?q=The+dog+sleeps.")
+        page.locator(".thumbs canvas").first.wait_for()
+        page.set_viewport_size({"width": 1280, "height": 720})
+        page.get_by_label("Text", exact=True).fill("The dog sees 7 cats.")
+        page.locator(".tokens").get_by_text("7").first.wait_for()
+        last = page.locator(".columns .word-side.asks li").last.bounding_box()
+        assert last["y"] + last["height"] <= 720
+        expect_accessible(page, axe)

@@ -6,7 +6,15 @@ import pytest
 from keras_attention_viewer import measured, show
 from keras_attention_viewer.page import page as document
 from tests.viewer.heads import SOURCE, TARGET, cross, entry, pointing
-from tests.viewer.looks import cell, expect_pressed, expect_text, expect_theme, saved_svg, svg_lines, texts
+from tests.viewer.looks import (
+    cell,
+    expect_pressed,
+    expect_text,
+    expect_theme,
+    saved_svg,
+    svg_lines,
+    texts,
+)
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -82,6 +90,10 @@ def test_everything_by_keyboard(visits):
     page.keyboard.press("w")
     page.keyboard.press("1")
 
+    page.get_by_role("button", name="Head 1", exact=True).press("ArrowRight")
+    assert page.evaluate("document.activeElement.ariaLabel") == "Head 2"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "All heads"  # one stop a group
     while page.evaluate("document.activeElement.parentNode.className") != "thumbs":
         page.keyboard.press("Tab")
     page.keyboard.press("ArrowDown")  # from the first head of layer 1 to that of layer 2
@@ -253,7 +265,7 @@ def test_the_alignment_head_is_marked_and_its_links_are_drawn(visits):
 def test_alignment_of_several_heads_and_of_heads_that_align_nothing(visits):
     page = visits.show(aligned(steps=(0,)), "view=alignment&layer=1&heads=1,2")
     page.get_by_text(
-        "No star: even the best head, layer 1 head 1, has AER 0.67 (0.5 is needed)."
+        "No star: even the best head, layer 1 head 1, has AER 0.67 (at most 0.5 is needed)."
     ).wait_for()
     assert "the mean of 2 heads reads most" in page.locator(".alignment-notes").inner_text()
     assert page.get_by_text("★").count() == 0
@@ -270,7 +282,9 @@ def test_a_star_says_of_what_and_how_well_and_a_text_that_is_none_has_none(visit
     made = entry(cross(*[pointing((0, 1, 3, 5), S)] * 2), measures=measures)
     made.header.update(measured_sentences=15, measures_of="run")
     page = visits.show([made], "heads=2&layer=1")
-    expect_text(page.locator(".side h3").first, "This head, over the 15 measured sentences of its run")
+    expect_text(
+        page.locator(".side h3").first, "This head, over the 15 measured sentences of its run"
+    )
     badges = texts(page.locator(".roles .badge"))
     if here > 0.5:
         assert badges == ["★ best alignment: AER 0.13", "alignment"]
@@ -282,7 +296,7 @@ def test_a_star_says_of_what_and_how_well_and_a_text_that_is_none_has_none(visit
         assert badges == ["alignment"] and page.get_by_text("★").count() == 0
         page.get_by_text(
             "No star: of the run, layer 1 head 2 aligns best (AER 0.13), but what it reads here looks "
-            "like no alignment (alignment score 0.25; 0.5 is needed)."
+            "like no alignment (alignment score 0.25; at least 0.5 is needed)."
         ).wait_for()
 
 
