@@ -75,7 +75,7 @@ def test_the_tab_shows_the_weights_of_the_trained_model(tab, run_folder):
     # TensorBoard calls this run "."; the viewer names it by its folder.
     expect_text(tab.get_by_label("Run", exact=True).locator("option"), "out")
     option = tab.get_by_label("Sentence").locator("option").first.inner_text()
-    source = option.split(". ", 1)[1]
+    source = option.split(". ", 1)[1].strip("\u2068\u2069")  # around words from the right
     sources = (run_folder.parent / "valid.en").read_text("utf-8").splitlines()
     targets = (run_folder.parent / "valid.de").read_text("utf-8").splitlines()
     target = targets[sources.index(source)]
