@@ -32,7 +32,7 @@ ALLOWED = {
     "interop": {"spec", "utils"},
     "training": {"ops", "utils"},
     "evaluation": {"data", "ops", "training", "utils"},
-    "visualization": {"utils"},
+    "visualization": {"spec", "utils"},
     "callbacks": {"evaluation", "training", "utils", "visualization"},
     "serving": {"data", "decoding", "engine", "spec", "visualization"},
 }
