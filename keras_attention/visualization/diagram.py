@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
 # The paper's colours, by the beginning of what is computed.
 COLORS = {
-    **dict.fromkeys(("Multi", "Masked"), "#ffe2bb"),
+    "Multi": "#ffe2bb",
+    "Masked": "#ffe2bb",
     "Feed": "#c2e8f7",
-    **dict.fromkeys(("Add", "Layer", "RMS"), "#f2f4c1"),
+    "Add": "#f2f4c1",
+    "Layer": "#f2f4c1",
+    "RMS": "#f2f4c1",
     "Embedding": "#fce0e1",
-    **dict.fromkeys(("Linear", "MatMul"), "#dcdfed"),
+    "Linear": "#dcdfed",
+    "MatMul": "#dcdfed",
     "Softmax": "#cbe7cf",
 }
 WIDTH, HEIGHT, GAP = 2.6, 0.52, 0.26  # of a box, and between two
