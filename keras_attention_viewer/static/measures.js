@@ -24,11 +24,13 @@ export const ROLES = ["sink", "punctuation", "previous token", "next token", "it
 export const LABEL_ROWS = 100;
 /** A head whose links are wrong more often than this, or whose score is below it, aligns nothing. */
 const WORST_ALIGNMENT = 0.5;
+/** The head of a run aligns no text in which it has a smaller share of its score there than this. */
+const LEAST_SHARE = 0.8;
 
 /** Whether this is the head that aligns best, and it does align. */
-export function alignsWell({ best_alignment: best, aer, alignment_score: score, score_here: here = 1 }) {
-  return Boolean(best) && (typeof aer === "number" ? aer <= WORST_ALIGNMENT : (score ?? 1) >= WORST_ALIGNMENT)
-    && here >= WORST_ALIGNMENT;
+export function alignsWell({ best_alignment: best, aer, alignment_score: score = 1, score_here: here = score }) {
+  return Boolean(best) && (typeof aer === "number" ? aer <= WORST_ALIGNMENT : score >= WORST_ALIGNMENT)
+    && here >= LEAST_SHARE * score;
 }
 
 /** How well a head aligns, by the measure that chose it. */
@@ -42,9 +44,9 @@ export function noStarText(header) {
   if (!best || alignsWell(best.measures)) return "";
   const { layer, head, measures } = best;
   const name = `layer ${layer + 1} head ${head + 1}`;
-  return measures.score_here < WORST_ALIGNMENT
-    ? `No star: of the run, ${name} aligns best (${alignmentText(measures)}), but what it reads here looks like no alignment `
-      + `(alignment score ${measureText(measures.score_here)}; at least ${WORST_ALIGNMENT} is needed).`
+  return alignsWell({ ...measures, score_here: undefined })
+    ? `No star: of the run, ${name} aligns best (${alignmentText(measures)}), but what it reads here looks less like an alignment `
+      + `(alignment score ${measureText(measures.score_here)}, there ${measureText(measures.alignment_score)}).`
     : `No star: even the best head, ${name}, has ${alignmentText(measures)} (at `
       + `${typeof measures.aer === "number" ? "most" : "least"} ${WORST_ALIGNMENT} is needed).`;
 }

@@ -104,13 +104,14 @@ class Viewer {
       readings, alignment, exports, explanation, thoughts, examples, caveat, tour } = this.parts;
     readings.root.append(alignment.root);
     grid.root.querySelector("header").append(curves.root);
-    this.more = el("details", { class: "more" }, el("summary", { text: "Compare, find, save" }), compare.root, sieve.root, exports.root);
+    this.more = el("details", { class: "more" }, el("summary", { text: "Compare, find, save" }),
+      el("div", { class: "bar flow" }, compare.root, sieve.root, exports.root));
     this.content = el("div", { class: "content", hidden: true },
       el("h1", { class: "unseen", text: "Attention" }), place.root, slider.root,
       el("div", { class: "halves" },
         el("div", { class: "left" }, kind.root, grid.root, scatter.root, changes.root),
         el("section", { class: "panel picture", "aria-label": "Attention" },
-          el("header", {}, title, this.more), el("div", { class: "bar menus" }, view.root, heads.root, this.host.tools, view.row),
+          el("header", {}, title, this.more), el("div", { class: "bar flow menus" }, view.root, heads.root, this.host.tools, view.row),
           note, explanation.root,
           el("div", { class: "stage" }, panes.root, readings.root), thoughts.root, examples.root,
           el("footer", { class: "quiet caveat" }, caveat, el("p", { text: KEYS_HELP }),
