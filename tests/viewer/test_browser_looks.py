@@ -299,6 +299,14 @@ def test_lines_of_several_heads_between_two_words_lie_beside_one_another(visits)
     np.testing.assert_allclose(colors, heads, atol=12)
 
 
+def test_on_paper_the_whole_picture_stands_without_menus(visits):
+    page = visits.show([long_sentence()], "heads=1&layer=1")
+    page.emulate_media(media="print")
+    assert page.locator(".pane").evaluate("node => node.scrollHeight <= node.clientHeight")
+    assert page.locator(".columns li").last.is_visible()
+    assert not [one for one in page.locator("select, input, .segments").all() if one.is_visible()]
+
+
 def test_forced_colours_show_what_is_pressed(visits):
     page = visits.show(translation(), "heads=1", forced_colors="active")
     for selector in (".segments", ".squares"):
