@@ -145,7 +145,7 @@ OWN = {
 
 # Results that callables return, and errors that they raise: no doors.
 NO_DOORS = {
-    *("BeamSearchResult", "CorpusScore", "DamagedCheckpoint", "NonFiniteTraining"),
+    *("BeamSearchResult", "CorpusScore", "DamagedFile", "NonFiniteTraining"),
     *("PairedDifference", "Plan", "SpecError", "Stop", "TrainingStopped"),
     *("Translation", "VerifiedPreset"),
     # Plain declarations of what a model has; `TransformerSpec.check` says what is wrong with them.

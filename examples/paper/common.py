@@ -29,8 +29,6 @@ except ModuleNotFoundError:
         "pip install -e '.[tensorflow]'"
     ) from None
 
-import filelock
-
 from keras_attention import TranslationConfig, load_corpus
 from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options
@@ -40,12 +38,13 @@ from keras_attention.recipes import RECIPES
 from keras_attention.recipes.catalog import DEMO
 from keras_attention.utils.files import (
     atomic_file,
-    locked,
     read_json,
     write_atomically,
     write_json,
 )
+from keras_attention.utils.folder import claimed
 from keras_attention.utils.progress import say, show
+from keras_attention.utils.run_folder import differences
 
 if TYPE_CHECKING:
     from keras_attention import Corpus
@@ -238,14 +237,9 @@ class Results:
         if self._file.exists():
             record = read_json(self._file, "Move the folder away: the same command measures again.")
             there = record["settings"]
-            different = [
-                f"{name}: {there.get(name)!r} there, {self.settings.get(name)!r} asked for"
-                for name in sorted({*self.settings, *there})
-                if there.get(name) != self.settings.get(name)
-            ]
-            if different:
+            if different := differences(there, self.settings):
                 raise ValueError(
-                    f"'{self.folder}' holds results with other settings ({'; '.join(different)}). "
+                    f"'{self.folder}' holds results with other settings ({'; '.join(different.values())}). "
                     "Nothing was changed there. Choose another --output-dir, or use the same settings."
                 )
             self.points = record["points"]
@@ -258,26 +252,19 @@ class Results:
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
         """Claim the folder, and keep out other processes; a refusal before any result leaves nothing."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
         is_new = not self._file.exists()
-        try:
-            with locked(self.folder, timeout=0):
-                self.folder.mkdir(exist_ok=True)
-                self._write()
-                try:
-                    yield
-                except (ValueError, TypeError, ImportError):
-                    if is_new and not self.points and not self._has_trained():
-                        self._file.unlink()
-                        shutil.rmtree(self.folder / "runs", ignore_errors=True)
-                        with contextlib.suppress(OSError):
-                            self.folder.rmdir()  # only if it is empty
-                    raise
-        except filelock.Timeout:
-            raise ValueError(
-                f"Another process works in '{self.folder}'. Nothing was changed there. Wait for it, "
-                "or choose another --output-dir."
-            ) from None
+        with claimed(self.folder, "results"):
+            self.folder.mkdir(exist_ok=True)
+            self._write()
+            try:
+                yield
+            except (ValueError, TypeError, ImportError):
+                if is_new and not self.points and not self._has_trained():
+                    self._file.unlink()
+                    shutil.rmtree(self.folder / "runs", ignore_errors=True)
+                    with contextlib.suppress(OSError):
+                        self.folder.rmdir()  # only if it is empty
+                raise
 
     def get(self, name: str, measure: Callable[[], Any]) -> Any:
         """Return a stored result, or a new one if there is none. It must be JSON-serialisable."""

@@ -12,13 +12,10 @@ import numpy as np
 
 from keras_attention.callbacks.base import RunCallback, Stop, logged_numbers, updates_of
 from keras_attention.training.checkpoint_store import (
-    MANIFEST,
-    DamagedCheckpoint,
     averages,
     check_resumable,
     first_nonfinite,
     load_checkpoint,
-    read_manifest,
     set_aside,
     write_checkpoint,
 )
@@ -30,9 +27,14 @@ from keras_attention.training.checkpoints import (
 from keras_attention.training.distribution import computing_alone
 from keras_attention.training.input_pipeline import endless_batches
 from keras_attention.utils.arguments import Count, Has, NotNegative, Positive, checked
-from keras_attention.utils.files import check_still_there, remove_folder, remove_leftovers
-from keras_attention.utils.ownership import is_own_folder
+from keras_attention.utils.files import (
+    DamagedFile,
+    check_still_there,
+    remove_folder,
+    remove_leftovers,
+)
 from keras_attention.utils.progress import activity, say
+from keras_attention.utils.run_folder import CHECKPOINT
 
 
 class Checkpoints(RunCallback):
@@ -151,7 +153,7 @@ class Checkpoints(RunCallback):
             ValueError: If no checkpoint is intact.
         """
         if self.write:
-            self._last_intact(read_manifest)
+            self._last_intact(CHECKPOINT.read)
 
     def rewind(self, is_outdated: Callable[[dict[str, Any]], bool]) -> bool:
         """Delete the newest checkpoints, back to the last intact one that is not outdated.
@@ -163,13 +165,13 @@ class Checkpoints(RunCallback):
         outdated, paths = [], self.paths if self.write else []
         for path in reversed(paths):
             try:
-                if is_outdated(read_manifest(path, verify=False)):
+                if is_outdated(CHECKPOINT.read(path, verify=False)):
                     outdated.append(path)
                     continue
                 if outdated:
-                    read_manifest(path)
+                    CHECKPOINT.read(path)
                 break
-            except DamagedCheckpoint:
+            except DamagedFile:
                 continue
         else:
             if outdated:
@@ -187,9 +189,9 @@ class Checkpoints(RunCallback):
         for path in reversed(paths):
             try:
                 return read(path)
-            except DamagedCheckpoint as error:
+            except DamagedFile as error:
                 aside = set_aside(path) if self.write else path
-                say(f"{error} It is kept as '{aside.name}'; the one before it is used.")
+                say(f"{error} The checkpoint is kept as '{aside.name}'; the one before it is used.")
         if paths:
             raise ValueError(
                 f"None of the {len(paths)} checkpoints in '{self.folder}' is intact. To start from "
@@ -302,7 +304,7 @@ class Checkpoints(RunCallback):
         kept.update(map(self._path, self._milestones()))
         for path in paths:
             # Users keep notes in them.
-            if path not in kept and is_own_folder(path, MANIFEST, "variables", verify=False):
+            if path not in kept and CHECKPOINT.is_ours(path, verify=False):
                 remove_folder(path)
 
     def _milestones(self) -> set[int]:

@@ -10,9 +10,8 @@ from typing import Any
 from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
 from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
-from keras_attention.data.formats.own_preset import is_own_preset
+from keras_attention.data.formats.own_preset import PRESET
 from keras_attention.utils.checks import counted
-from keras_attention.utils.files import check_destination
 from keras_attention.utils.progress import activity
 
 EXAMPLE = """
@@ -48,13 +47,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         return
     if options.folder is None:
         parser.error("the following arguments are required: FOLDER")
-    check_destination(
-        options.folder,
-        folder=True,
-        ours=is_own_preset,
-        overwrite=options.overwrite,
-        option="--overwrite",
-    )
+    PRESET.check_destination(options.folder, options.overwrite, option="--overwrite")
     card = {} if options.card is None else _read_card(options.card)
     card |= given(options, ("license", "text_license", "description"))
     check_model(options.model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -14,15 +14,14 @@ from keras_attention.utils.files import (
     DamagedFile,
     OccupiedPath,
     atomic_folder,
-    read_json,
     remove_leftovers,
     write_atomically,
-    write_signed_json,
 )
+from keras_attention.utils.folder import Folder
 
-FORMAT_VERSION = 1
 MODEL_FILE = "tokenizer.model"
-METADATA_FILE = "tokenizer.json"
+REMEDY = "Copy both files again or train again."
+SAVED = Folder("tokenizer", "tokenizer.json", "fingerprint", REMEDY, has_unsigned=True)
 # What fingerprints call an algorithm, if not by its name: existing tokenizers and token stores stay valid.
 FINGERPRINT_NAMES = {"presegmented": "given"}
 OLD_NORMALIZATION = "nfc"  # Of tokenizers whose metadata do not name any.
@@ -34,7 +33,7 @@ def tokenizer_fingerprint(
     """Return the hex SHA-256 of everything that decides the ids."""
     how = "" if normalization == OLD_NORMALIZATION else f"{normalization} "
     name = FINGERPRINT_NAMES.get(algorithm, algorithm)
-    digest = hashlib.sha256(f"{FORMAT_VERSION} {name} {how}".encode())
+    digest = hashlib.sha256(f"{SAVED.version} {name} {how}".encode())
     digest.update(model)
     if source_prefix is not None:
         digest.update(f"\0{source_prefix}".encode())
@@ -45,15 +44,6 @@ def _settings(metadata: dict[str, Any]) -> tuple[str, str, str | None]:
     """Return the algorithm, the normalisation and the prefix; earlier versions wrote only the first."""
     normalization = metadata.get("normalization", OLD_NORMALIZATION)
     return metadata.get("algorithm", ""), normalization, metadata.get("source_prefix")
-
-
-def read_metadata(folder: Path) -> dict[str, Any]:
-    """Read `tokenizer.json`."""
-    remedy = "Copy it again or train again."
-    try:
-        return read_json(folder / METADATA_FILE, remedy)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"'{folder}' holds no tokenizer: {METADATA_FILE} is missing.") from None
 
 
 class SavedTokenizer:
@@ -88,30 +78,28 @@ class SavedTokenizer:
         if is_saved(folder, self._model, self.fingerprint(), overwrite):
             return
         metadata = {
-            "format_version": FORMAT_VERSION,
             "algorithm": self.algorithm,
             "normalization": self.normalization,
             "vocabulary_size": self.vocabulary_size,
             **({} if self.source_prefix is None else {"source_prefix": self.source_prefix}),
             "fingerprint": self.fingerprint(),
-            "sha256": {MODEL_FILE: hashlib.sha256(self._model).hexdigest()},
         }
         # No other folder can take the place of one that holds more, or of the current folder.
         is_shared = folder.is_dir() and (
             folder.samefile(".")
-            or any(file.name not in (MODEL_FILE, METADATA_FILE) for file in folder.iterdir())
+            or any(file.name not in (MODEL_FILE, SAVED.manifest) for file in folder.iterdir())
         )
         place = nullcontext(folder) if is_shared else atomic_folder(folder, replace=True)
         with place as files:
             write_atomically(files / MODEL_FILE, self._model)
             # Last: it marks the tokenizer as complete.
-            write_signed_json(files / METADATA_FILE, metadata)
+            SAVED.seal(files, metadata, [MODEL_FILE])
 
     @staticmethod
     @checked
     def is_saved_in(folder: str | os.PathLike[str]) -> bool:
         """Whether the folder holds a `tokenizer.json`, which `save` writes last."""
-        return (Path(folder) / METADATA_FILE).exists()
+        return (Path(folder) / SAVED.manifest).exists()
 
     @classmethod
     @checked
@@ -122,26 +110,16 @@ class SavedTokenizer:
             ValueError: If a file is missing or damaged, or of a newer format.
         """
         folder = Path(folder)
-        metadata = read_metadata(folder)
-        if metadata.get("format_version") != FORMAT_VERSION:
-            raise ValueError(
-                f"'{folder / METADATA_FILE}' has format version "
-                f"{metadata.get('format_version')!r}; this package reads version {FORMAT_VERSION}. "
-                "Update keras_attention or train again."
-            )
+        metadata = SAVED.read(folder)
         try:
-            model = (folder / MODEL_FILE).read_bytes()
-        except FileNotFoundError:
-            raise ValueError(
-                f"'{folder}' holds no {MODEL_FILE}. Copy it there or train again."
-            ) from None
-        damaged = f"'{folder / MODEL_FILE}' is damaged: it does not belong to {METADATA_FILE}. "
-        try:
-            tokenizer = cast(Any, cls)(model, *_settings(metadata))
+            tokenizer = cast(Any, cls)((folder / MODEL_FILE).read_bytes(), *_settings(metadata))
+            if tokenizer.fingerprint() != metadata["fingerprint"]:
+                raise ValueError("it has another fingerprint")
         except (ValueError, RuntimeError) as error:
-            raise ValueError(f"{damaged}Copy it again or train again. ({error})") from error
-        if tokenizer.fingerprint() != metadata.get("fingerprint"):
-            raise ValueError(f"{damaged}Copy both files again or train again.")
+            raise DamagedFile(
+                f"'{folder / MODEL_FILE}' is damaged: it does not belong to {SAVED.manifest} ({error}). "
+                f"{REMEDY}"
+            ) from error
         return tokenizer
 
 
@@ -151,18 +129,17 @@ def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> b
     Other programs name their files so, too: a SentencePiece model is often a `tokenizer.model`, and
     Hugging Face writes a `tokenizer.json`.
     """
-    paths = {name: folder / name for name in (METADATA_FILE, MODEL_FILE)}
-    there = {name for name, path in paths.items() if path.exists() or path.is_symlink()}
-    content, known = None, None
-    if MODEL_FILE in there and paths[MODEL_FILE].is_file():
-        content = paths[MODEL_FILE].read_bytes()
-    if METADATA_FILE in there:
-        known = _known(folder)
+    there = {name for name in (SAVED.manifest, MODEL_FILE) if os.path.lexists(folder / name)}
+    content = known = None
+    if (folder / MODEL_FILE).is_file():
+        content = (folder / MODEL_FILE).read_bytes()
+    with suppress(ValueError):
+        known = SAVED.read(folder, verify=False)
     # What is replaced by itself fits: a process was killed before it wrote the other file.
     fits = content == model
     if known is not None and content is not None and not fits:
         fits = tokenizer_fingerprint(content, *_settings(known)) == known["fingerprint"]
-    foreign = [METADATA_FILE] if METADATA_FILE in there and known is None else []
+    foreign = [SAVED.manifest] if SAVED.manifest in there and known is None else []
     foreign += [MODEL_FILE] if MODEL_FILE in there and not fits else []
     if foreign:
         raise OccupiedPath(
@@ -175,13 +152,3 @@ def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> b
             f"'{folder}' holds another tokenizer. Save to another folder, or pass `overwrite=True`."
         )
     return is_same and content == model
-
-
-def _known(folder: Path) -> dict[str, Any] | None:
-    """Return what a `tokenizer.json` of ours says; None if it is not ours."""
-    try:
-        metadata = read_metadata(folder)
-    except (DamagedFile, OSError):
-        return None
-    needed = ("format_version", "algorithm", "fingerprint")
-    return metadata if all(name in metadata for name in needed) else None

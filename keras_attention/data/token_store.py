@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -23,20 +22,16 @@ from keras_attention.data.token_chunks import (
 from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
 from keras_attention.utils.arguments import Count, FromZero, Has, Rate, checked
 from keras_attention.utils.checks import check_choice, check_integer
-from keras_attention.utils.files import (
-    OccupiedPath,
-    atomic_folder,
-    read_signed_json,
-    remove_leftovers,
-    verify_files,
-    write_signed_json,
-)
+from keras_attention.utils.files import OccupiedPath, atomic_folder, remove_leftovers
+from keras_attention.utils.folder import Folder
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.sides import target_size_of
 
-FORMAT_VERSION = 2
-METADATA_FILE = "metadata.json"
-REMEDY = "Delete the folder '{}' and build the store again."
+STORE = Folder(
+    *("token store", "metadata.json", "text_fingerprint"),
+    "Delete the folder of this store and build it again.",
+    version=2,
+)
 
 
 class TokenStore:
@@ -74,8 +69,7 @@ class TokenStore:
     @checked
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.metadata = _read_metadata(self.folder)
-        verify_files(self.folder, self.metadata["sha256"], REMEDY.format(self.folder))
+        self.metadata = STORE.read(self.folder)
         dtype = np.dtype(self.metadata["dtype"])
         pairs = self.metadata["pairs"]
         self._ids = {}
@@ -184,7 +178,7 @@ class TokenStore:
                 f"`dropout` such as 0.1. Received: samples={samples}, dropout={dropout!r}"
             )
         wanted = {
-            "format_version": FORMAT_VERSION,
+            "format_version": STORE.version,
             "text_fingerprint": text.fingerprint(),
             "tokenizer_fingerprint": tokenizer.fingerprint(),
         }
@@ -202,7 +196,7 @@ class TokenStore:
         seed: int = 0,
     ) -> Path:
         """Return the folder in which `build` keeps the store of a text with this fingerprint."""
-        name = f"v{FORMAT_VERSION}-{text_fingerprint[:16]}-{tokenizer.fingerprint()[:16]}"
+        name = f"v{STORE.version}-{text_fingerprint[:16]}-{tokenizer.fingerprint()[:16]}"
         if dropout:
             name += f"-dropout{dropout}-samples{samples}-seed{seed}"
         return Path(folder) / name
@@ -212,8 +206,8 @@ class TokenStore:
     def open(cls, folder: str | os.PathLike[str]) -> TokenStore:
         """Open a store by its own folder, `store.folder`, or by the `folder` of `build` if it holds one."""
         folder = Path(folder)
-        if not (folder / METADATA_FILE).exists() and folder.is_dir():
-            stores = sorted(path.parent for path in folder.glob(f"[!.]*/{METADATA_FILE}"))
+        if not (folder / STORE.manifest).exists() and folder.is_dir():
+            stores = sorted(path.parent for path in folder.glob(f"[!.]*/{STORE.manifest}"))
             if len(stores) > 1:
                 names = ", ".join(path.name for path in stores)
                 raise ValueError(f"'{folder}' holds several token stores; open one of: {names}")
@@ -292,7 +286,6 @@ def sampling_of(wanted: dict[str, Any]) -> dict[str, Any]:
 def _write_store(
     folder: Path, chunks: Iterable[TokenChunk], tokenizer: Tokenizer, wanted: dict[str, Any]
 ) -> None:
-    dtype = ids_type(tokenizer)
     dropped = pairs = 0
     with _Writers(folder) as writers:
         for chunk in chunks:
@@ -306,7 +299,7 @@ def _write_store(
         )
     metadata = dict(
         wanted,
-        dtype=dtype.str,
+        dtype=ids_type(tokenizer).str,
         pairs=pairs,
         # Each sample drops the same pairs.
         dropped_empty=dropped // wanted.get("samples", 1),
@@ -317,18 +310,16 @@ def _write_store(
         # A tokenizer of the user's own need not name these.
         pad_token_id=getattr(tokenizer, "pad_token_id", PAD_TOKEN_ID),
         start_token_id=getattr(tokenizer, "start_token_id", PAD_TOKEN_ID),
-        sha256=writers.sha256(),
     )
-    write_signed_json(folder / METADATA_FILE, metadata)
+    STORE.seal(folder, metadata)
 
 
 class _Writers(contextlib.ExitStack):
-    """Writes the four files of a store, and computes their checksums."""
+    """Writes the four files of a store."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         names = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]
-        self._digests = {name: hashlib.sha256() for name in names}
         self._files = {name: self.enter_context(open(folder / name, "wb")) for name in names}
         self.tokens = dict.fromkeys(SIDES, 0)
         for side in SIDES:
@@ -341,14 +332,8 @@ class _Writers(contextlib.ExitStack):
             self._write(f"{side}.offsets", self.tokens[side] + chunk.ends[side])
             self.tokens[side] += len(chunk.ids[side])
 
-    def sha256(self) -> dict[str, str]:
-        """Return the checksum of what was written to each file."""
-        return {name: digest.hexdigest() for name, digest in self._digests.items()}
-
     def _write(self, name: str, numbers: np.ndarray) -> None:
-        content = numbers.tobytes()
-        self._digests[name].update(content)
-        self._files[name].write(content)
+        self._files[name].write(numbers.tobytes())
 
 
 def _chunks(
@@ -362,23 +347,6 @@ def _chunks(
             if not chunk:
                 break
             yield (sample, number), chunk
-
-
-def _read_metadata(folder: Path) -> dict[str, Any]:
-    try:
-        metadata = read_signed_json(
-            folder / METADATA_FILE,
-            "Does it belong to a token store of this version of keras_attention? "
-            + REMEDY.format(folder),
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"'{folder}' holds no token store: {METADATA_FILE} is missing.") from None
-    if metadata.get("format_version") != FORMAT_VERSION:
-        raise ValueError(
-            f"'{folder}' has format version {metadata.get('format_version')!r}; this package reads "
-            f"{FORMAT_VERSION}. Build it again."
-        )
-    return metadata
 
 
 def _mapped(path: Path, dtype: np.dtype, count: int) -> np.ndarray:

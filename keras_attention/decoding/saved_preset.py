@@ -16,11 +16,9 @@ from keras_attention.data.formats.loaded import Loaded
 from keras_attention.data.formats.own_preset import (
     CARD,
     CARD_TEXT,
-    FORMAT_VERSION,
-    MANIFEST,
     MODEL_OPTIONS,
+    PRESET,
     TOKENIZER,
-    is_own_preset,
 )
 from keras_attention.data.model_card import card_text, check_card
 from keras_attention.decoding.translation import Translation
@@ -30,13 +28,7 @@ from keras_attention.spec.parts import SpecError, as_array, check_finite
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_boolean, check_choice, check_has, check_texts
-from keras_attention.utils.files import (
-    atomic_folder,
-    check_destination,
-    sha256_of,
-    write_atomically,
-    write_signed_json,
-)
+from keras_attention.utils.files import atomic_folder, write_atomically
 
 WEIGHTS_DTYPES = ("float32", "float16")
 SEARCH = {"beam_size": int, "length_penalty": float, "max_extra_length": int}
@@ -55,7 +47,7 @@ def save_preset(
     """Write a preset; see `Translator.save_to_preset`."""
     check_boolean("overwrite", overwrite)
     check_choice("weights_dtype", weights_dtype, WEIGHTS_DTYPES)
-    path = check_destination(folder, folder=True, ours=is_own_preset, overwrite=overwrite)
+    path = PRESET.check_destination(folder, overwrite)
     given = _checked_card(card)
     sources = _sources(translator) if sample is None else check_texts("sample", sample)
     if not isinstance(translator.model, TransformerSpec):
@@ -76,15 +68,7 @@ def save_preset(
             partial / CARD, json.dumps(whole_card, indent=2, ensure_ascii=False) + "\n"
         )
         write_atomically(partial / CARD_TEXT, card_text(whole_card, path.resolve().name))
-        files = {
-            file.relative_to(partial).as_posix(): file
-            for file in sorted(partial.rglob("*"))
-            if file.is_file()
-        }
-        manifest = {
-            "format_version": FORMAT_VERSION,
-            "sha256": {name: sha256_of(file) for name, file in files.items()},
-            "size": {name: file.stat().st_size for name, file in files.items()},
+        entries = {
             "options": dict(preset.options),
             "longest_source": preset.longest_source,
             "model_options": dict(preset.model_options),
@@ -101,7 +85,7 @@ def save_preset(
             # Both go through the weights in the same order.
             "spec": as_json(preset.spec.map_weights(lambda weight: next(names))),
         }
-        write_signed_json(partial / MANIFEST, manifest)
+        PRESET.seal(partial, entries)
     return path
 
 

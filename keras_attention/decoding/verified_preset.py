@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from keras_attention.data.formats.own_preset import MANIFEST, TOKENIZER, read_manifest
+from keras_attention.data.formats.own_preset import PRESET, TOKENIZER, read_manifest
 from keras_attention.data.presets import load, preset_folder
 from keras_attention.decoding.saved_preset import best_translations, routes
 from keras_attention.decoding.translator import Translator
@@ -55,15 +55,9 @@ def verify_preset(preset: str | os.PathLike[str]) -> VerifiedPreset:
     (5, 'plain')
     """
     folder = preset_folder(preset)
-    if not (folder / MANIFEST).is_file():
-        names = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else ["no folder"]
-        raise ValueError(
-            f"'{folder}' is no preset that `Translator.save_to_preset` wrote: it has no {MANIFEST}. "
-            f"Received: {', '.join(names)}"
-        )
     manifest, found = read_manifest(folder), load(folder)
     entries = [
-        Settings(entry if isinstance(entry, dict) else {}, folder / MANIFEST)
+        Settings(entry if isinstance(entry, dict) else {}, folder / PRESET.manifest)
         for entry in manifest["sample"]
     ]
     sources = [entry.get("source", str) for entry in entries]

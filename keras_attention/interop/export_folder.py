@@ -10,18 +10,14 @@ from annotated_types import Ge, Le
 
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_has
-from keras_attention.utils.files import (
-    check_destination,
-    read_signed_json,
-    sha256_of,
-    verify_files,
-    write_signed_json,
-)
-from keras_attention.utils.ownership import is_own_folder
+from keras_attention.utils.folder import Folder, OtherFolder
 from keras_attention.utils.sides import target_size_of
 
-# Lists the other files with their checksums, so that only an export of ours is ever replaced.
 MANIFEST = "keras_attention.json"
+EXPORT = Folder(
+    *("export of this package", MANIFEST, "exported"),
+    f"Export the model again, or, if you changed it yourself, take {MANIFEST} away.",
+)
 TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER = "tokenizer", "target_tokenizer"
 # Tables of positions take memory.
 MOST_POSITIONS = 100_000
@@ -44,16 +40,10 @@ def begin_export(
         check_has("model", model, "a built Transformer, or its spec", "spec")
     for name, given in (("tokenizer", tokenizer), ("target_tokenizer", target or tokenizer)):
         check_has(name, given, "a Tokenizer", "vocabulary_size", *needed)
-    path = Path(folder)
-    check_destination(path, folder=True, ours=is_export, overwrite=overwrite)
+    path = EXPORT.check_destination(folder, overwrite)
     spec = model if isinstance(model, TransformerSpec) else model.spec()
     check_tokenizers(spec, tokenizer, target)
     return spec, path
-
-
-def is_export(folder: Path) -> bool:
-    """Whether a folder holds only what an export wrote, unchanged."""
-    return is_own_folder(folder, MANIFEST, "exported")
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
@@ -65,32 +55,15 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
 
 def write_manifest(folder: Path, kind: str, quantization: str | None = None) -> None:
     """Write the list of the files of an export of this kind, after all of them."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    sha256 = {file.relative_to(folder).as_posix(): sha256_of(file) for file in files}
     rounded = {} if quantization is None else {"quantization": quantization}
-    write_signed_json(folder / MANIFEST, {"exported": kind, **rounded, "sha256": sha256})
+    EXPORT.seal(folder, {"exported": kind, **rounded})
 
 
 def verify_export(folder: Path, kind: str) -> None:
-    """Raise a ValueError unless a folder is an export of this kind, a DamagedFile if a file was changed."""
-    if not (folder / MANIFEST).is_file():
-        raise ValueError(
-            f"'{folder}' is no export of this package, as it has no {MANIFEST}, so its files are not run. "
-            "Export the model again with `keras-attention export`."
-        )
-    manifest = read_signed_json(folder / MANIFEST)
-    if manifest.get("exported") != kind or not isinstance(manifest.get("sha256"), dict):
-        raise ValueError(
-            f"'{folder / MANIFEST}' does not say that '{folder}' is an export as {kind}."
-        )
-    remedy = f"Export the model again, or, if you changed it yourself, take {MANIFEST} away."
-    verify_files(folder, manifest["sha256"], remedy)
-
-
-def quantization_of(folder: Path) -> str | None:
-    """Return what the weights of an export are rounded to; None if they are not."""
-    found = read_signed_json(folder / MANIFEST).get("quantization")
-    return None if found == "float32" else found
+    """Raise an OtherFolder unless a folder is an export of this kind, a DamagedFile if a file was changed."""
+    found = EXPORT.read(folder)["exported"]
+    if found != kind:
+        raise OtherFolder(f"'{folder}' is an export as {found!r}, not as {kind!r}.")
 
 
 def check_tokenizers(spec: TransformerSpec, tokenizer: Any, target: Any = None) -> None:

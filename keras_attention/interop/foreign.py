@@ -28,7 +28,7 @@ from keras_attention.spec.parts import (
     weight_fields,
 )
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.files import DamagedFile, json_bytes
 
 # What positions a model has: those that it was trained with, or those that another program computes.
 POSITIONS = ("as_trained", "as_transformers")
@@ -138,8 +138,9 @@ class Arrays:
 
 def read_foreign_json(path: Path, kind: type) -> Any:
     """Read a JSON file of another program, which must hold a dict or a list."""
+    content = json_bytes(path)
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"'{path}' is damaged: it is no JSON ({error}).") from None
     if not isinstance(value, kind):

@@ -17,14 +17,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from keras_attention.data.parallel_text import zip_lines
 from keras_attention.data.text_files import existing_file, lines_of, unpacked_name
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.files import DamagedFile, OccupiedPath, locked, remove_leftovers
+from keras_attention.utils.files import DamagedFile, OccupiedPath, remove_leftovers
+from keras_attention.utils.folder import claimed
 from keras_attention.utils.places import Place, check_place, names_in, reading, writing
 from keras_attention.utils.progress import Progress
+from keras_attention.utils.run_folder import differences
 from keras_attention.utils.signed_json import parse_signed_json, signed_json
 
 MANIFEST, PARTS = "manifest.json", "parts"
@@ -148,20 +148,12 @@ class BulkWork:
                         progress.add(chunk.lines)
             return self._join(chunks)
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> contextlib.AbstractContextManager[None]:
         """Keep other processes out. Buckets have no locks."""
         if not isinstance(self.folder, Path):
-            yield
-            return
+            return contextlib.nullcontext()
         self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with locked(self.folder / "work", timeout=0):
-                yield
-        except filelock.Timeout:
-            raise ValueError(
-                f"Another process works in '{self.folder}'. Nothing was changed. Wait for it, or stop it."
-            ) from None
+        return claimed(self.folder, "texts", lock=self.folder / "work")
 
     def _claim(self, show_progress: bool) -> list[Chunk]:
         """Read all inputs once, write the manifest or compare with it, and return all chunks."""
@@ -176,14 +168,9 @@ class BulkWork:
                 f"{REMEDY}"
             )
         known = there["settings"] if is_begun else self.settings
-        different = [
-            f"{name}: {known.get(name)!r} there, {self.settings.get(name)!r} asked for"
-            for name in sorted({*known, *self.settings})
-            if known.get(name) != self.settings.get(name)
-        ]
-        if different:
+        if different := differences(known, self.settings):
             raise OccupiedPath(
-                f"'{self.folder}' holds other bulk work ({'; '.join(different)}). Nothing was "
+                f"'{self.folder}' holds other bulk work ({'; '.join(different.values())}). Nothing was "
                 f"changed there. {REMEDY[:-1]}, or use the same settings to continue it."
             )
         found = [one.described(show_progress) for one in self.inputs]

@@ -13,16 +13,13 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.engine.select import is_installed
 from keras_attention.interop.export_folder import (
-    MANIFEST,
+    EXPORT,
     TARGET_TOKENIZER_FOLDER,
     TOKENIZER_FOLDER,
-    quantization_of,
-    verify_export,
 )
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.checks import check_has
-from keras_attention.utils.files import read_signed_json
 from keras_attention.utils.sides import encode_side, piece_of, target_size_of
 
 # Greedy search has the same rules in all programs. They compute in float32.
@@ -126,8 +123,7 @@ def check_export(
         raise ValueError(
             "There is no sentence to translate: `texts`, or else the model's card, must have one."
         )
-    kind, programs, not_installed = programs_of(folder)
-    verify_export(folder, kind)
+    manifest, programs, not_installed = programs_of(folder)
     plain = dict.fromkeys(("constraint", "sampling", "restrictions", "split_sentences"))
     changes: dict[str, Any] = {**SEARCH, **plain, "engine": "auto"}
     original = dataclasses.replace(translator, **changes)
@@ -140,14 +136,15 @@ def check_export(
         )
         for name, translate in programs.items()
     }
-    return ExportCheck(kind, len(full), differences, not_installed, quantization_of(folder))
+    rounded = manifest.get("quantization")
+    rounded = None if rounded == "float32" else rounded
+    return ExportCheck(manifest["exported"], len(full), differences, not_installed, rounded)
 
 
-def programs_of(folder: Path) -> tuple[str, dict[str, Program], tuple[str, ...]]:
-    """Return the format of an export, the programs here that read it, and those that are missing."""
-    if not (folder / MANIFEST).is_file():
-        raise ValueError(f"'{folder}' is no export of this package: it has no {MANIFEST}.")
-    kind = read_signed_json(folder / MANIFEST).get("exported")
+def programs_of(folder: Path) -> tuple[dict[str, Any], dict[str, Program], tuple[str, ...]]:
+    """Return the manifest of an export, the programs here that read it, and those that are missing."""
+    manifest = EXPORT.read(folder)
+    kind = manifest["exported"]
     if kind not in PROGRAMS:
         raise ValueError(f"'{folder}' is no export that can be checked: {', '.join(PROGRAMS)} can.")
     here = {
@@ -158,7 +155,7 @@ def programs_of(folder: Path) -> tuple[str, dict[str, Program], tuple[str, ...]]
     if not here:
         needed = " or ".join(" ".join(libraries) for _, libraries in PROGRAMS[kind].values())
         raise ImportError(f"Nothing here reads '{folder}'. Install it: pip install {needed}")
-    return kind, here, tuple(name for name in PROGRAMS[kind] if name not in here)
+    return manifest, here, tuple(name for name in PROGRAMS[kind] if name not in here)
 
 
 def _ours(folder: Path, texts: list[str], original: Translator) -> list[str]:

@@ -34,7 +34,7 @@ def checkpoint_translator(
 
     Raises:
         ValueError: If there is no run in the folder, or it has no such checkpoint.
-        DamagedCheckpoint: If the checkpoint was changed after it was written.
+        DamagedFile: If the checkpoint was changed after it was written.
 
     Example:
 

@@ -27,13 +27,13 @@ from keras_attention.recipes.results import evaluation_figures, run_figures
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.text import OLD_DOMAIN
-from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
 from keras_attention.training.checkpoints import save_average
 from keras_attention.training.distribution import device_kind
 from keras_attention.utils.arguments import checked
 from keras_attention.utils.checks import counted
-from keras_attention.utils.files import write_atomically
+from keras_attention.utils.files import DamagedFile, write_atomically
 from keras_attention.utils.progress import Progress, activity, say, show
+from keras_attention.utils.run_folder import CHECKPOINT
 from keras_attention.visualization.attention_page import save_attention
 from keras_attention.visualization.summary_writer import SummaryWriter
 
@@ -138,9 +138,9 @@ def average(run: Run) -> None:
     chosen, intact = run.chosen, []
     for path in chosen.averaged():
         try:
-            read_manifest(path)
-        except DamagedCheckpoint as error:
-            say(f"{error} The average leaves it out.")
+            CHECKPOINT.read(path)
+        except DamagedFile as error:
+            say(f"{error} The average leaves this checkpoint out.")
         else:
             intact.append(path)
     with activity(f"averaging {counted(len(intact), 'checkpoint')}"):

@@ -34,12 +34,11 @@ from keras_attention.training.agreement import (
     chief_first,
     failing_together,
 )
-from keras_attention.training.checkpoint_store import read_manifest
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
 from keras_attention.training.joining import check_launch, check_workers
 from keras_attention.utils.lazily import check_event_files, check_moses
 from keras_attention.utils.progress import say, silenced
-from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+from keras_attention.utils.run_folder import CHECKPOINT, SEARCH_SETTINGS, RunFolder
 from keras_attention.utils.versions import environment
 
 
@@ -192,7 +191,7 @@ class Run:
         """
         cost = None
         if self.batches is not None and not translations_alone:
-            last = read_manifest(self.chosen.averaged()[-1], verify=False)
+            last = CHECKPOINT.read(self.chosen.averaged()[-1], verify=False)
             cost = training_cost(
                 self.model, self.batches, last["updates"], seconds=last["seconds"], peak=self.peak
             )

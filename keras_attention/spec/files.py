@@ -16,20 +16,12 @@ import numpy as np
 from keras_attention.spec import parts, transformer
 from keras_attention.spec.parts import SpecError, as_array
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.files import (
-    DamagedFile,
-    atomic_folder,
-    check_destination,
-    read_signed_json,
-    sha256_of,
-    verify_files,
-    write_signed_json,
-)
-from keras_attention.utils.ownership import is_own_folder
+from keras_attention.utils.files import DamagedFile, atomic_folder
+from keras_attention.utils.folder import Folder, OtherFolder
 
-FORMAT_VERSION = 1
-DECLARATION, WEIGHTS = "spec.json", "weights.npz"
+WEIGHTS = "weights.npz"
 REMEDY = "Move this folder away: a run is read from its model.keras then, with Keras."
+SPEC = Folder("spec", "spec.json", "spec", REMEDY)
 
 
 def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
@@ -37,49 +29,32 @@ def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
 
     A spec in the folder is replaced, and nothing else: an OccupiedPath is raised then.
     """
-    check_destination(folder, folder=True, ours=_is_spec, overwrite=True)
+    SPEC.check_destination(folder, overwrite=True)
     spec.validate()
     weights = {path: as_array(weight) for path, weight in spec.weights().items()}
     paths = iter(weights)
     with atomic_folder(folder, replace=True) as partial:
         np.savez(partial / WEIGHTS, **weights)  # type: ignore[arg-type]
-        declaration = {
-            "format_version": FORMAT_VERSION,
-            "sha256": {WEIGHTS: sha256_of(partial / WEIGHTS)},
-            # Both go through the weights in the same order.
-            "spec": as_json(spec.map_weights(lambda weight: next(paths))),
-        }
-        write_signed_json(partial / DECLARATION, declaration)
+        # Both go through the weights in the same order.
+        SPEC.seal(partial, {"spec": as_json(spec.map_weights(lambda weight: next(paths)))})
 
 
 def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
     """Read what `save_spec` wrote; a SpecError says that there is none, or one of another version."""
     folder = Path(folder)
     try:
-        declaration = read_signed_json(folder / DECLARATION, REMEDY)
-    except FileNotFoundError:
-        raise SpecError(
-            f"'{folder}' holds no {DECLARATION}. Load the model itself with `Translator.from_run`."
-        ) from None
-    if declaration.get("format_version") != FORMAT_VERSION:
-        raise SpecError(
-            f"'{folder / DECLARATION}' has format version {declaration.get('format_version')!r}; this "
-            f"package reads version {FORMAT_VERSION}. Update keras_attention."
-        )
-    verify_files(folder, declaration["sha256"], REMEDY)
+        declaration = SPEC.read(folder)
+    except OtherFolder as error:
+        raise SpecError(f"{error} `Translator.from_run` loads the model itself.") from None
     with np.load(folder / WEIGHTS, allow_pickle=False) as weights:
         try:
             spec = from_json(declaration["spec"]).map_weights(lambda path: weights[path])
         except (KeyError, TypeError) as error:
             raise DamagedFile(
-                f"'{folder / DECLARATION}' is not understood: {error}. {REMEDY}"
+                f"'{folder / SPEC.manifest}' is not understood: {error}. {REMEDY}"
             ) from None
     spec.validate()
     return spec
-
-
-def _is_spec(folder: Path) -> bool:
-    return is_own_folder(folder, DECLARATION, "spec")
 
 
 def as_json(value: Any) -> Any:

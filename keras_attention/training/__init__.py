@@ -1,6 +1,6 @@
 """The training recipe of the paper (section 5)."""
 
-from keras_attention.training.checkpoint_store import DamagedCheckpoint, load_checkpoint
+from keras_attention.training.checkpoint_store import load_checkpoint
 from keras_attention.training.checkpoints import (
     average_checkpoints,
     list_checkpoints,
@@ -19,12 +19,13 @@ from keras_attention.training.learning_rate import (
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.metrics import Perplexity, TokenAccuracy
 from keras_attention.training.optimizer import Adam
+from keras_attention.utils.files import DamagedFile
 
 __all__ = [
     "Adam",
     "CooldownToBudget",
     "CosineToBudget",
-    "DamagedCheckpoint",
+    "DamagedFile",
     "LabelSmoothedCrossentropy",
     "LearningRateSchedule",
     "Perplexity",

@@ -15,18 +15,10 @@ import numpy as np
 
 from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.files import (
-    DamagedFile,
-    atomic_folder,
-    read_signed_json,
-    sha256_of,
-    verify_files,
-    write_signed_json,
-)
-from keras_attention.utils.run_folder import MANIFEST
+from keras_attention.utils.files import atomic_folder
+from keras_attention.utils.run_folder import CHECKPOINT
 
 WEIGHTS = "model.weights.h5"
-FORMAT = 1
 # Keras' callbacks that remember earlier epochs, or load weights when a training begins or ends.
 FORGETFUL = (
     keras.callbacks.BackupAndRestore,
@@ -38,10 +30,6 @@ FORGETFUL = (
 averages: weakref.WeakKeyDictionary[keras.Model, str] = weakref.WeakKeyDictionary()
 
 BuiltModel = Annotated[keras.Model, Has("a built Keras model", "weights", "load_weights")]
-
-
-class DamagedCheckpoint(DamagedFile):
-    """A file of a checkpoint is missing, cut off or changed."""
 
 
 def write_checkpoint(
@@ -58,7 +46,7 @@ def write_checkpoint(
     try:
         with atomic_folder(path, replace=True) as partial:
             save_weights(model, partial / WEIGHTS)
-            write_signed_json(partial / MANIFEST, _manifest(model, record, partial / WEIGHTS))
+            CHECKPOINT.seal(partial, {**record, **_state(model)})
             if path.exists() and not replace:
                 set_aside(path)
     except OSError as error:
@@ -81,23 +69,6 @@ def save_weights(model: keras.Model, file: Path) -> None:
         raise OSError(errno.EIO, str(error)) from error
 
 
-def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
-    """Read the manifest of a checkpoint and verify its checksum, by default also those of its files."""
-    path = Path(path)
-    try:
-        manifest = read_signed_json(path / MANIFEST)
-        if manifest["format"] > FORMAT:
-            raise ValueError(
-                f"'{path}' was written by a newer keras_attention (format {manifest['format']}; this "
-                f"one reads up to {FORMAT}). Install the newer one."
-            )
-        if verify:
-            verify_files(path, manifest["sha256"])
-    except (OSError, KeyError, DamagedFile) as error:
-        raise DamagedCheckpoint(f"The checkpoint '{path}' is damaged: {error}") from None
-    return manifest
-
-
 @checked
 def load_checkpoint(
     model: BuiltModel, path: str | os.PathLike[str], allow_average: bool = False
@@ -114,10 +85,10 @@ def load_checkpoint(
         The manifest of the checkpoint.
 
     Raises:
-        DamagedCheckpoint: If a file is missing or was changed after it was written.
+        DamagedFile: If a file is missing or was changed after it was written.
         ValueError: If the checkpoint belongs to another model, or is an average.
     """
-    manifest = read_manifest(Path(path))
+    manifest = CHECKPOINT.read(path)
     if manifest.get("averaged_from") and not allow_average:
         raise ValueError(
             f"'{path}' is the average of {', '.join(manifest['averaged_from'])}. Continue training from "
@@ -225,14 +196,12 @@ def first_nonfinite(model: keras.Model) -> str | None:
     return None
 
 
-def _manifest(model: keras.Model, record: dict[str, Any], weights: Path) -> dict[str, Any]:
+def _state(model: keras.Model) -> dict[str, Any]:
+    """Return what a manifest says of a model."""
     numbers = keras.ops.convert_to_numpy
     return {
-        **record,
-        "format": FORMAT,
         "keras": keras.version(),
         "backend": running_backend(),
-        "sha256": {weights.name: sha256_of(weights)},
         "random_states": [numbers(state).tolist() for state in _random_states(model)],
         "metrics": [numbers(state).tolist() for state in model.metrics_variables],
         "variables": _named_variables(model),

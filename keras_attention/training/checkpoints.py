@@ -1,5 +1,6 @@
 """Selecting checkpoints and averaging them (section 6.1 of the paper)."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,24 +10,24 @@ import keras
 import numpy as np
 
 from keras_attention.training.checkpoint_store import (
-    MANIFEST,
     WEIGHTS,
     BuiltModel,
     averages,
     build_optimizer,
     check_same_model,
-    read_manifest,
     write_checkpoint,
 )
 from keras_attention.utils.arguments import Count, NotNegative, checked
-from keras_attention.utils.files import check_destination
-from keras_attention.utils.ownership import is_own_folder
+from keras_attention.utils.run_folder import CHECKPOINT
+
+AVERAGE = dataclasses.replace(CHECKPOINT, key="averaged_from")
 
 
 @checked
 def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
     """Return the checkpoints that `Checkpoints` wrote in a folder, oldest first."""
-    return sorted(path for path in Path(folder).glob("update-*") if (path / MANIFEST).exists())
+    found = Path(folder).glob("update-*")
+    return sorted(path for path in found if (path / CHECKPOINT.manifest).exists())
 
 
 @checked
@@ -57,7 +58,7 @@ def select_checkpoints(
             checkpoint.
     """
     check_intervals(minutes, updates)
-    found = [(path, read_manifest(path, verify=False)) for path in list_checkpoints(folder)]
+    found = [(path, CHECKPOINT.read(path, verify=False)) for path in list_checkpoints(folder)]
     if not found:
         raise ValueError(f"There are no checkpoints in '{folder}'.")
     if len(found) > 1 and not found[0][1]["updates"]:
@@ -104,7 +105,7 @@ def average_checkpoints(model: BuiltModel, paths: Sequence[str | os.PathLike[str
         paths: Checkpoints, or files written by `Model.save_weights`; oldest first.
 
     Raises:
-        DamagedCheckpoint: If a checkpoint was changed after it was written.
+        DamagedFile: If a checkpoint was changed after it was written.
         FileNotFoundError: If a path does not exist.
         ValueError: If `paths` is empty, or one does not fit the model. The model is then unchanged,
             unless the path is a file of `Model.save_weights`.
@@ -164,21 +165,17 @@ def save_average(
     Raises:
         OccupiedPath: If there is something at `path` that may not be replaced.
     """
-    check_destination(path, folder=True, ours=_is_average, overwrite=overwrite)
+    AVERAGE.check_destination(path, overwrite)
     average(model, paths)
     record = {"averaged_from": [Path(source).name for source in paths]}
     write_checkpoint(path, model, record, replace=True)
-
-
-def _is_average(path: Path) -> bool:
-    return is_own_folder(path, MANIFEST, "averaged_from")
 
 
 def _checked_file(model: keras.Model, path: Path) -> Path:
     """Return the weights file of a checkpoint, after checking that it is intact and fits the model."""
     if path.is_dir():
         build_optimizer(model)
-        check_same_model(model, read_manifest(path), path)
+        check_same_model(model, CHECKPOINT.read(path), path)
         return path / WEIGHTS
     if not path.exists():
         raise FileNotFoundError(f"There is no checkpoint '{path}'.")

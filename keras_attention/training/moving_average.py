@@ -12,8 +12,9 @@ import h5py
 import keras
 import numpy as np
 
-from keras_attention.training.checkpoint_store import WEIGHTS, read_manifest
+from keras_attention.training.checkpoint_store import WEIGHTS
 from keras_attention.training.checkpoints import average_checkpoints
+from keras_attention.utils.run_folder import CHECKPOINT
 
 
 @contextlib.contextmanager
@@ -42,7 +43,7 @@ def with_moving_average(model: keras.Model) -> Iterator[None]:
 def load_moving_average(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
     """Set the weights of a built model to the moving average that the last of some checkpoints holds."""
     path = Path(paths[-1])
-    manifest = read_manifest(path)
+    manifest = CHECKPOINT.read(path)
     if not manifest.get("moving_average"):
         raise ValueError(f"The checkpoint '{path}' holds no moving average of the weights.")
     average_checkpoints(model, [path])  # Refuses another model's; sets what has no moving average.

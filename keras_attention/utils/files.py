@@ -42,6 +42,7 @@ PathLike = str | os.PathLike[str]
 # Long enough that no other program's file starts with them: such files are deleted as leftovers.
 PARTIAL = ".keras_attention-partial-"
 LOCK = ".keras_attention-lock-"
+LARGEST_JSON = 1 << 28  # bytes
 # What a file system answers that has no locks (Lustre, some NFS), or flushes no folders (WSL, some FUSE).
 NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 NO_FLUSH = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM}
@@ -222,9 +223,16 @@ def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
     write_atomically(path, plain_json(value))
 
 
+def json_bytes(path: PathLike, remedy: str = "") -> bytes:
+    """Read a JSON file whose size nobody has checked: it must not take all memory."""
+    if (size := Path(path).stat().st_size) > LARGEST_JSON:
+        raise DamagedFile(f"'{path}' is damaged: it has {size:,} bytes. {remedy}".strip())
+    return Path(path).read_bytes()
+
+
 def read_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
     """Return the JSON object in a file, without the checksum that earlier versions wrote."""
-    value = parse_json(Path(path).read_bytes(), path, remedy)
+    value = parse_json(json_bytes(path, remedy), path, remedy)
     value.pop(CHECKSUM, None)
     return value
 
@@ -236,7 +244,7 @@ def write_signed_json(path: PathLike, value: Mapping[str, Any]) -> None:
 
 def read_signed_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
     """Read what `write_signed_json` wrote; like `read_json`, but a changed file is a `DamagedFile`."""
-    return parse_signed_json(Path(path).read_bytes(), path, remedy)
+    return parse_signed_json(json_bytes(path, remedy), path, remedy)
 
 
 def sha256_of(path: PathLike) -> str:
@@ -245,14 +253,26 @@ def sha256_of(path: PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def verify_files(folder: PathLike, sha256: Mapping[str, str], remedy: str = "") -> None:
+def verify_files(
+    folder: PathLike,
+    sha256: Mapping[str, str],
+    remedy: str = "",
+    sizes: Mapping[str, int] | None = None,
+) -> None:
     """Raise unless the files of a folder have these checksums. A process reads an unchanged file once.
 
-    Files are named by their paths in the folder, with "/". The error ends with the remedy.
+    Files are named by their paths in the folder, with "/". One whose size is known and wrong is not read. The
+    error ends with the remedy.
     """
     for name in sha256:
         if not is_inside(name):
             raise DamagedFile(f"'{name}' is not a file in '{folder}'. {remedy}".strip())
+        file = Path(folder) / name
+        size = file.stat().st_size if file.is_file() else None
+        wanted = (sizes or {}).get(name, size)
+        if size is None or size != wanted:
+            what = "is missing" if size is None else f"has {size:,} bytes, expected {wanted!r}"
+            raise DamagedFile(f"'{file}' is damaged: it {what}. {remedy}".strip())
     # hashlib lets other threads run meanwhile.
     with concurrent.futures.ThreadPoolExecutor() as threads:
         found = list(threads.map(_known_sha256, [Path(folder) / name for name in sha256]))

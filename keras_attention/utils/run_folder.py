@@ -16,20 +16,17 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from keras_attention.utils.agreed import is_told_here
 from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import (
     LOCK,
     PARTIAL,
     DamagedFile,
-    locked,
     read_json,
-    read_signed_json,
     remove_leftovers,
     write_json,
 )
+from keras_attention.utils.folder import Folder, claimed
 
 # A key that the configuration of every run has, and the config.json of other programs has not.
 FINGERPRINT = "train_fingerprint"
@@ -41,7 +38,9 @@ CHECKSUMS = {
     "start_fingerprint": "pretrained model that it starts from",
     "guided_alignment_sha256": "file of word alignments",
 }
-MANIFEST = "manifest.json"  # of a checkpoint
+CHECKPOINT = Folder(
+    "checkpoint", "manifest.json", "variables", "Use a copy of it, or another checkpoint."
+)
 # The settings that the tokenizer depends on.
 TOKENIZER_FIELDS = (
     FINGERPRINT,
@@ -190,8 +189,8 @@ class RunFolder:
         Its weights are not verified.
         """
         for path in sorted(self.checkpoints.glob("update-*"), reverse=True):
-            with contextlib.suppress(OSError, DamagedFile):
-                return read_signed_json(path / MANIFEST)
+            with contextlib.suppress(ValueError):
+                return CHECKPOINT.read(path, verify=False)
         return {}
 
     def best_checkpoint(self) -> dict[str, Any] | None:
@@ -258,7 +257,7 @@ class RunFolder:
         """
         missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
-            with self._lock(timeout):
+            with claimed(self.path, "run", timeout):
                 is_new = not self.path.exists() or not any(self.path.iterdir())
                 try:
                     yield
@@ -272,22 +271,6 @@ class RunFolder:
                 with contextlib.suppress(OSError):
                     path.rmdir()  # only if it is empty
             raise
-
-    @contextlib.contextmanager
-    def _lock(self, timeout: float) -> Iterator[None]:
-        with contextlib.ExitStack() as held:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                held.enter_context(locked(self.path, timeout))
-            except filelock.Timeout:
-                raise ValueError(
-                    f"Another process works on the run in '{self.path}'. Nothing was changed there. "
-                    "Wait for it, stop it, or choose another output folder."
-                ) from None
-            except OSError as error:
-                message = f"The run's folder '{self.path}' cannot be written: {error.strerror}"
-                raise OSError(error.errno, f"{message}. Choose another output folder") from error
-            yield
 
     def _remove_prepared(self) -> None:
         """Delete what is made before training, unless there is anything else."""
@@ -329,21 +312,26 @@ class RunFolder:
         changeable: Collection[str],
         reasons: Mapping[str, str],
     ) -> None:
-        different = [
-            key
-            for key in sorted({*there, *wanted})
-            if key not in changeable and there.get(key) != wanted.get(key)
-        ]
+        different = differences(there, wanted, changeable)
         if different:
-            pairs = "; ".join(
-                _difference(key, there.get(key), wanted.get(key)) for key in different
-            )
+            pairs = "; ".join(different.values())
             why = dict.fromkeys(f" Here {reasons[key]}." for key in different if key in reasons)
             raise ValueError(
                 f"The run in '{self.path}' has another configuration ({pairs}). "
                 "Nothing was changed there. Choose another output folder, or the same settings to "
                 f"continue that run.{''.join(why)}"
             )
+
+
+def differences(
+    there: Mapping[str, Any], wanted: Mapping[str, Any], changeable: Collection[str] = ()
+) -> dict[str, str]:
+    """Return in words, by its name, each setting that differs and may not."""
+    return {
+        name: _difference(name, there.get(name), wanted.get(name))
+        for name in sorted({*there, *wanted})
+        if name not in changeable and there.get(name) != wanted.get(name)
+    }
 
 
 def _difference(name: str, there: Any, wanted: Any) -> str:

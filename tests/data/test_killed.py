@@ -2,11 +2,9 @@
 
 import pytest
 
-from keras_attention import Tokenizer, TokenStore, load_corpus, write_corpus
+from keras_attention import load_corpus, write_corpus
 from keras_attention.data.archives import extract
-from keras_attention.utils.files import remove_leftovers
 from tests.data.archive_server import write_archive
-from tests.data.counting_text import NumberText, NumberTokenizer
 from tests.helpers import contents
 from tests.killing import CAN_FORK, killed_at
 
@@ -28,31 +26,6 @@ def check_every_kill(tmp_path, work, at_least):
         if not was_killed:
             break
     assert at_least < change < 999
-
-
-def test_tokenizer_and_one_that_takes_its_place(tmp_path):
-    old = Tokenizer.train(["the quick brown fox", "der schnelle braune Fuchs"], 300)
-    new = Tokenizer.train(["the slow brown dog", "der langsame braune Hund"], 300)
-
-    def work(folder):
-        folder = folder / "tokenizer"
-        remove_leftovers(folder.parent)  # The old one may have been moved away to make room.
-        if not Tokenizer.is_saved_in(folder):
-            old.save(folder)
-        assert Tokenizer.load(folder).fingerprint() in {old.fingerprint(), new.fingerprint()}
-        new.save(folder, overwrite=True)
-
-    check_every_kill(tmp_path, work, at_least=20)
-
-
-def test_token_store(tmp_path):
-    text = NumberText([("3 4", "5"), ("6", "7 8"), ("9", "9")])
-
-    def work(folder):
-        store = TokenStore.build(folder, text, NumberTokenizer(), verbose=False)
-        assert [store.target(i).tolist() for i in range(3)] == [[5, 1], [7, 8, 1], [9, 1]]
-
-    check_every_kill(tmp_path, work, at_least=15)
 
 
 def test_members_of_an_archive(tmp_path):

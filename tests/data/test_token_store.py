@@ -244,38 +244,8 @@ class TestOpen:
         file = tmp_path / "file"
         file.write_text("x")
         for folder in (tmp_path, tmp_path / "absent", file):
-            with pytest.raises(ValueError, match="holds no token store"):
+            with pytest.raises(ValueError, match="is no token store"):
                 TokenStore.open(folder)
-
-    @pytest.mark.parametrize("name", ["source.ids", "target.offsets"])
-    def test_damaged(self, tmp_path, name):
-        folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
-        path = folder / name
-        path.write_bytes(path.read_bytes()[:-1])
-        for attempt in (
-            lambda: TokenStore.open(folder),
-            lambda: TokenStore.build(tmp_path, TEXT, NumberTokenizer()),
-        ):
-            with pytest.raises(ValueError, match=f"{name}' is damaged.*Delete the folder"):
-                attempt()
-        path.unlink()
-        with pytest.raises(ValueError, match=f"{name}' is damaged"):
-            TokenStore.open(folder)
-
-    @pytest.mark.parametrize(
-        "content", ["", "[1]", '{"pairs": 3}', '{"format_version": 2}', "\u00ff"]
-    )
-    def test_foreign_metadata(self, tmp_path, content):
-        (tmp_path / "metadata.json").write_text(content, encoding="latin-1")
-        with pytest.raises(
-            ValueError, match="metadata.json' is damaged.*Does it belong to a token store"
-        ):
-            TokenStore.open(tmp_path)
-
-    def test_format_version(self, tmp_path):
-        write_signed_json(tmp_path / "metadata.json", {"format_version": 99})
-        with pytest.raises(ValueError, match="version 99; this package reads 2. Build it again"):
-            TokenStore.open(tmp_path)
 
     def test_what_a_dead_process_left_goes(self, tmp_path):
         (tmp_path / f"{PARTIAL}v2-of-another-text").mkdir()

@@ -14,10 +14,8 @@ import pytest
 from keras_attention import Restrictions, Tokenizer, Translator, export_saved_model
 from keras_attention.cli.main import main
 from keras_attention.data.normalization import normalize
-from keras_attention.data.presets import load
 from keras_attention.decoding import saved_model
 from keras_attention.spec.parts import NonFiniteModel
-from keras_attention.utils.files import OccupiedPath
 from tests.spec_oracle import SpecOracle, random_spec
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -258,25 +256,3 @@ def test_refuses_what_it_cannot_hold(demo, tokenizer, tmp_path, monkeypatch):
         with pytest.raises(ImportError, match=r"tensorflow_text cannot.*\[saved_model\]"):
             export_saved_model(spec, tokenizer, folder)
     assert not folder.exists() and len(list(tmp_path.iterdir())) == 1
-
-
-def test_only_an_unchanged_export_is_replaced(folder, tmp_path, monkeypatch):
-    preset = load("demo_en_de")
-    export = [preset.spec, preset.tokenizer, folder]
-    with pytest.raises(OccupiedPath, match="exists"):
-        export_saved_model(*export)
-
-    def broken(*arguments):
-        raise RuntimeError("as if the disk were full")
-
-    monkeypatch.setattr("keras_attention.decoding.saved_model_graph.write_graph", broken)
-    before = sorted(folder.rglob("*"))
-    with pytest.raises(
-        RuntimeError, match="disk"
-    ):  # It may be replaced, and is not, as this fails.
-        export_saved_model(*export, overwrite=True)
-    assert sorted(folder.rglob("*")) == before and not list(tmp_path.iterdir())
-    (folder / "variables" / "more").write_text("mine")
-    with pytest.raises(OccupiedPath, match="did not write it"):
-        export_saved_model(*export, overwrite=True)
-    (folder / "variables" / "more").unlink()

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -204,66 +203,7 @@ def test_folder_holds_the_tokenizer_and_the_special_tokens(tokenizer, tmp_path):
         translator.translate_batch([["w4"] * 31], **translate)  # 32 with the end token
 
 
-@pytest.fixture
-def model_folder(tokenizer, tmp_path):
-    """The folder of an export."""
-    return export_ctranslate2(random_spec(), tokenizer, tmp_path / "model")
-
-
 OTHER = random_spec(seed=4)
-
-
-@needs_ctranslate2
-def test_overwrites_only_when_asked_and_only_what_is_ours_alone(tokenizer, model_folder):
-    before = (model_folder / "model.bin").read_bytes()
-    with pytest.raises(ValueError, match="overwrite=True"):
-        export_ctranslate2(OTHER, tokenizer, model_folder)
-    assert (model_folder / "model.bin").read_bytes() == before
-    export_ctranslate2(OTHER, tokenizer, model_folder, overwrite=True)
-    assert (model_folder / "model.bin").read_bytes() != before
-    (model_folder / "notes").write_text("2")
-    with pytest.raises(ValueError, match="did not write it"):
-        export_ctranslate2(random_spec(), tokenizer, model_folder, overwrite=True)
-    assert (model_folder / "notes").read_text() == "2"
-
-
-@needs_ctranslate2
-@pytest.mark.parametrize("name", ["model.bin", "tokenizer/tokenizer.model"])
-def test_another_programs_model_with_the_same_names_stays(tokenizer, model_folder, name):
-    """Names are no proof: CTranslate2's own converters write the same ones."""
-    theirs = b"theirs" + (model_folder / name).read_bytes()
-    (model_folder / name).write_bytes(theirs)
-    with pytest.raises(ValueError, match="did not write it, or not all of it"):
-        export_ctranslate2(OTHER, tokenizer, model_folder, overwrite=True)
-    assert (model_folder / name).read_bytes() == theirs
-
-
-def test_a_taken_folder_is_refused_without_walking_through_it(tokenizer, tmp_path, monkeypatch):
-    (tmp_path / "home" / "deep").mkdir(parents=True)
-    (tmp_path / "home" / "letter").write_text("dear")
-    for walk in ("rglob", "iterdir", "glob"):
-        monkeypatch.setattr(Path, walk, lambda *_: pytest.fail("walks through the folder"))
-    with pytest.raises(ValueError, match="did not write it"):
-        export_ctranslate2(OTHER, tokenizer, tmp_path / "home", overwrite=True)
-    monkeypatch.chdir(tmp_path / "home")
-    with pytest.raises(ValueError, match="is the current folder"):
-        export_ctranslate2(OTHER, tokenizer, ".", overwrite=True)
-    assert (tmp_path / "home" / "letter").read_text() == "dear"
-
-
-@needs_ctranslate2
-def test_failure_leaves_nothing_and_keeps_the_old_model(tokenizer, model_folder, monkeypatch):
-    before = (model_folder / "model.bin").read_bytes()
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(tokenizer, "save", fail)
-    for folder in (model_folder, model_folder.with_name("new")):
-        with pytest.raises(OSError, match="disk full"):
-            export_ctranslate2(OTHER, tokenizer, folder, overwrite=True)
-    assert (model_folder / "model.bin").read_bytes() == before
-    assert [path.name for path in model_folder.parent.iterdir()] == ["model"]
 
 
 @needs_ctranslate2

@@ -13,7 +13,7 @@ from keras_attention import Tokenizer, Transformer, Translator, export_hugging_f
 from keras_attention.data.normalization import normalize
 from keras_attention.data.presets import load
 from keras_attention.spec import SpecError
-from keras_attention.utils.files import DamagedFile, OccupiedPath
+from keras_attention.utils.files import DamagedFile
 from tests.helpers import log_probabilities
 from tests.interop.conftest import SOURCES, TARGETS, write_marian_mt
 
@@ -226,15 +226,10 @@ def test_refuses_factors_that_no_export_has(factor, exported, tmp_path):
         load(tmp_path / "model")
 
 
-def test_a_changed_bit_of_the_weights_is_found(exported, tmp_path):
-    folder = shutil.copytree(exported("own_epsilon")[1], tmp_path / "model")
-    path = folder / "model.safetensors"
-    assert path.stat().st_mode == (folder / "vocab.json").stat().st_mode
-    content = bytearray(path.read_bytes())
-    content[-9] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(DamagedFile, match=r"model\.safetensors' is damaged"):
-        load(folder)
+def test_others_may_read_the_weights_as_they_may_the_other_files(exported):
+    folder = exported("own_epsilon")[1]
+    modes = {file.stat().st_mode for file in folder.iterdir() if file.is_file()}
+    assert len(modes) == 1
 
 
 def test_the_same_translations_again(tokenizer, exported):
@@ -296,7 +291,7 @@ def test_refuses_by_name_what_transformers_lacks(problem, tokenizer, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_refuses_other_tokenizers_and_taken_folders(tokenizer, tmp_path):
+def test_refuses_other_tokenizers(tokenizer, tmp_path):
     model = make_model(tokenizer)
     words = tmp_path / "words"
     words.write_text("".join(f"w{i}\n" for i in range(tokenizer.vocabulary_size - 3)))
@@ -305,10 +300,3 @@ def test_refuses_other_tokenizers_and_taken_folders(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="do not belong together"):
         export_hugging_face(model, Tokenizer.train(TARGETS, 285), tmp_path / "model")
     assert not (tmp_path / "model").exists()
-    export_hugging_face(model, tokenizer, tmp_path / "model")
-    with pytest.raises(OccupiedPath):
-        export_hugging_face(model, tokenizer, tmp_path / "model")
-    export_hugging_face(model, tokenizer, tmp_path / "model", overwrite=True)
-    (tmp_path / "model" / "config.json").write_text("{}")
-    with pytest.raises(OccupiedPath):
-        export_hugging_face(model, tokenizer, tmp_path / "model", overwrite=True)

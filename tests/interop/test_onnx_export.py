@@ -11,7 +11,7 @@ import pytest
 from keras_attention import Tokenizer, Transformer, Translator, export_onnx, load_corpus
 from keras_attention.data.presets import load
 from keras_attention.interop import onnx_export
-from keras_attention.interop.export_folder import MANIFEST, is_export, write_manifest
+from keras_attention.interop.export_folder import EXPORT, MANIFEST, write_manifest
 from keras_attention.interop.onnx_export import write_onnx
 from keras_attention.interop.onnx_model import OnnxModel
 from keras_attention.spec import SpecError
@@ -283,7 +283,7 @@ def test_refuses_what_cannot_be(tmp_path, monkeypatch):
     with pytest.raises(OccupiedPath):
         export_onnx(model, tokenizer, folder)
     export_onnx(model, tokenizer, folder, max_length=9, overwrite=True)
-    assert is_export(folder)
+    assert EXPORT.is_ours(folder)
     (folder / "config.json").write_text("{}")
     with pytest.raises(OccupiedPath):
         export_onnx(model, tokenizer, folder, overwrite=True)

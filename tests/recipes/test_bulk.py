@@ -96,7 +96,7 @@ def test_a_killed_process_loses_its_chunk_alone(work):
     process_of_its_own.start()
     assert here.recv() == "here"
     # Meanwhile nobody else may do the same.
-    with pytest.raises(ValueError, match="Another process works in"):
+    with pytest.raises(ValueError, match="Another process works on the texts in"):
         work.do()
     process_of_its_own.kill()
     process_of_its_own.join()

@@ -8,7 +8,7 @@ import pytest
 from keras_attention import Tokenizer, Transformer, Translator, check_export, load_corpus
 from keras_attention.cli.main import main
 from keras_attention.recipes import export_check
-from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.files import DamagedFile, OccupiedPath
 
 pytestmark = pytest.mark.backends("tensorflow")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
@@ -53,8 +53,10 @@ def test_an_export_translates_as_the_model_and_a_broken_one_does_not(
     found = check_export(wide, tmp_path / "right", [*TEXTS, " "])
     assert found.passed and (found.format, found.sentences) == (name, 7), str(found)
     assert {*found.differences, *found.not_installed} == programs
-    broken(translator).export(tmp_path / "wrong", name)
-    found = check_export(translator, tmp_path / "wrong", TEXTS)
+    with pytest.raises(OccupiedPath, match="exists"):
+        short.export(tmp_path / "right", name)
+    broken(translator).export(tmp_path / "right", name, overwrite=True)
+    found = check_export(translator, tmp_path / "right", TEXTS)
     greedy = dict(zip(TEXTS, dataclasses.replace(translator, beam_size=1)(TEXTS), strict=True))
     assert not found.passed
     for program, differences in found.differences.items():

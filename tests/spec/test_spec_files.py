@@ -10,7 +10,6 @@ from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.files import (
     DamagedFile,
-    OccupiedPath,
     read_signed_json,
     write_signed_json,
 )
@@ -56,53 +55,12 @@ def test_a_newer_spec_takes_the_place_of_the_old_one(tmp_path):
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["spec", "spec.json", "weights.npz"]
 
 
-@pytest.mark.parametrize("changed", [None, "spec.json", "weights.npz"])
-def test_nothing_but_an_unchanged_spec_is_replaced(changed, tmp_path, monkeypatch):
-    folder = tmp_path / "thesis"
-    folder.mkdir()
-    (folder / "spec.json").write_text('{"theirs": 1}')
-    if changed is not None:
-        (folder / "spec.json").unlink()
-        save_spec(model_with().spec(), folder)
-        (folder / changed).write_bytes((folder / changed).read_bytes() + b" ")
-        if changed == "spec.json":  # White space does not count; another entry does.
-            (folder / "notes").write_text("mine")
-    before = {file: file.read_bytes() for file in folder.iterdir()}
-    with pytest.raises(OccupiedPath, match="did not write it, or not all of it"):
-        save_spec(model_with().spec(), folder)
-    monkeypatch.chdir(folder)
-    with pytest.raises(OccupiedPath, match="is the current folder"):
-        save_spec(model_with().spec(), ".")
-    assert {file: file.read_bytes() for file in folder.iterdir()} == before
-
-
-def test_a_missing_or_changed_file_is_refused(tmp_path):
-    folder = tmp_path / "spec"
+def test_what_is_absent_or_has_unknown_parts_is_refused(tmp_path):
     with pytest.raises(SpecError, match=r"no spec.json.*from_run"):
-        load_spec(folder)
-    save_spec(model_with().spec(), folder)
-    weights = (folder / "weights.npz").read_bytes()
-    changed = bytearray(weights)
-    changed[len(weights) // 2] ^= 1
-    for damage in (bytes(changed), weights[:-9], b""):
-        (folder / "weights.npz").write_bytes(damage)
-        with pytest.raises(DamagedFile, match=r"weights\.npz' is damaged.* Move this folder away"):
-            load_spec(folder)
-    (folder / "weights.npz").write_bytes(weights)
-    load_spec(folder)
-    text = (folder / "spec.json").read_text()
-    (folder / "spec.json").write_text(text.replace('"end_token_id": 1', '"end_token_id": 3'))
-    with pytest.raises(DamagedFile, match="changed after it was written"):
-        load_spec(folder)
-
-
-def test_a_file_of_another_version_or_with_unknown_parts_is_refused(tmp_path):
+        load_spec(tmp_path / "spec")
     save_spec(model_with().spec(), tmp_path / "spec")
     file = tmp_path / "spec" / "spec.json"
     declared = read_signed_json(file)
-    write_signed_json(file, {**declared, "format_version": 9})
-    with pytest.raises(SpecError, match="version 9"):
-        load_spec(tmp_path / "spec")
     unknown = json.loads(json.dumps(declared).replace("FeedForwardSpec", "Popen"))
     write_signed_json(file, unknown)
     with pytest.raises(DamagedFile, match="Popen"):

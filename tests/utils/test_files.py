@@ -359,7 +359,7 @@ class TestVerified:
         (tmp_path / "a").write_bytes(damaged)
         with pytest.raises(files.DamagedFile, match="a' is damaged: it has sha256.*Build it again"):
             files.verify_files(tmp_path, sha256, "Build it again.")
-        with pytest.raises(files.DamagedFile, match="b' is damaged: it cannot be read"):
+        with pytest.raises(files.DamagedFile, match="b' is damaged: it is missing"):
             files.verify_files(tmp_path, {"b": "0"})
         with pytest.raises(files.DamagedFile, match="is not a file in"):
             files.verify_files(tmp_path, {"../../etc/passwd": "0"})

@@ -143,7 +143,9 @@ def test_a_place_where_nothing_can_be_written_is_no_other_process(tmp_path, plac
     run = RunFolder(tmp_path / place)  # an absolute path stays one
     if not run.path.parent.exists():
         pytest.skip("there is no such folder on this system")
-    with pytest.raises(OSError, match=f"folder '.*{place}' cannot be written: .*another output"):
+    with pytest.raises(
+        OSError, match=f"folder '.*{place}' of the run cannot be written: .*another output"
+    ):
         with run.locked():
             pass
 

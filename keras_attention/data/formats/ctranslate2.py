@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,13 +18,13 @@ from keras_attention.data.formats.pieces import (
     usual_pieces,
 )
 from keras_attention.data.imported_pieces import SIDES
-from keras_attention.data.saved_tokenizer import read_metadata
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2 import MODEL_FILE, export_ctranslate2
 from keras_attention.interop.ctranslate2_reader import CTranslate2Model, read_ctranslate2
 from keras_attention.interop.export_folder import TARGET_TOKENIZER_FOLDER, TOKENIZER_FOLDER
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.folder import OtherFolder
 
 # In the pieces of SentencePiece, of subword-nmt and of OpenNMT's tokenizer, which text at spaces never gives.
 MARKS = ("\u2581", "@@", "\uffed")
@@ -116,9 +117,9 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
 
 def _own_tokenizer(folder: Path) -> Tokenizer | None:
     """Return the tokenizer that our export has put beside a model; None if another program's is there."""
-    own = folder / TOKENIZER_FOLDER
-    is_own = Tokenizer.is_saved_in(own) and "fingerprint" in read_metadata(own)
-    return Tokenizer.load(own) if is_own else None
+    with contextlib.suppress(OtherFolder):
+        return Tokenizer.load(folder / TOKENIZER_FOLDER)
+    return None
 
 
 def _fitting_models(folder: Path, sides: Sequence[Sequence[str]]) -> list[bytes | None]:

@@ -48,7 +48,10 @@ def sniff(folder: Path) -> bool:
     if any((folder / name).is_file() for name in WEIGHT_FILES):
         return config.is_file()
     is_onnx = (folder / DECODER_FILE).is_file()  # Its settings are the same.
-    return not is_onnx and config.is_file() and b'"model_type"' in config.read_bytes()
+    if is_onnx or not config.is_file():
+        return False
+    with config.open("rb") as file:  # of any size
+        return b'"model_type"' in file.read(2**20)
 
 
 def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_attention.data.formats.loaded import UNSAID, Format, Loaded
+from keras_attention.data.saved_tokenizer import MODEL_FILE, SAVED
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.export_folder import MANIFEST
 from keras_attention.interop.foreign import Settings, checked, read_foreign_json
@@ -19,11 +20,9 @@ from keras_attention.spec.files import from_json
 from keras_attention.spec.options import DROPOUTS
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.files import DamagedFile, is_inside, read_signed_json, verify_files
-from keras_attention.utils.ownership import is_own_folder
-from keras_attention.utils.signed_json import signed_json
+from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.folder import Folder
 
-FORMAT_VERSION = 1
 # Keras' names, and KerasHub's folder of a tokenizer.
 CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 TOKENIZER = "assets/tokenizer"
@@ -31,10 +30,9 @@ CARD, CARD_TEXT = "card.json", "README.md"
 # Arguments of `Transformer` that a spec does not have; its name and dtype are not among them.
 MODEL_OPTIONS = (*DROPOUTS, "recompute", "seed")
 REMEDY = "Download or copy the preset again."
+PRESET = Folder("preset that `Translator.save_to_preset` wrote", MANIFEST, "sample", REMEDY)
 # Types of the entries of the manifest.
 ENTRIES = {
-    "sha256": dict,
-    "size": dict,
     "spec": dict,
     "options": dict,
     "model_options": dict,
@@ -42,11 +40,6 @@ ENTRIES = {
 }
 # What a search takes; a search of that length would take all memory.
 MOST = {"beam_size": 1000, "length_penalty": 10.0, "max_extra_length": 1_000_000}
-
-
-def is_own_preset(folder: Path) -> bool:
-    """Whether a folder holds a preset of ours, unchanged, and nothing else, so that it may be replaced."""
-    return is_own_folder(folder, MANIFEST, "sample")
 
 
 def sniff(folder: Path) -> bool:
@@ -79,30 +72,13 @@ FORMAT = Format(
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return what the manifest of a preset says, after comparing all files with it."""
-    path = folder / MANIFEST
-    manifest = read_signed_json(path, REMEDY)
-    version = manifest.get("format_version")
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"'{path}' has format version {version!r}; this package reads version {FORMAT_VERSION}. "
-            "Update keras_attention."
-        )
-    if signed_json(manifest) != path.read_bytes():
-        raise _damaged(path, "it was changed after it was written")
+    manifest, path = PRESET.read(folder), folder / MANIFEST
     for name, kind in ENTRIES.items():
         if not isinstance(manifest.get(name), kind):
             raise _damaged(path, f"its entry {name!r} is no {kind.__name__}")
-    sizes, sha256 = manifest["size"], manifest["sha256"]
-    needed = {WEIGHTS, CARD, f"{TOKENIZER}/tokenizer.json", f"{TOKENIZER}/tokenizer.model"}
-    if sizes.keys() != sha256.keys() or not needed <= sizes.keys():
+    needed = {WEIGHTS, CARD, f"{TOKENIZER}/{SAVED.manifest}", f"{TOKENIZER}/{MODEL_FILE}"}
+    if not needed <= manifest["sha256"].keys():
         raise _damaged(path, f"it lacks one of {', '.join(sorted(needed))}")
-    for name, size in sizes.items():  # before a file of any size is read
-        file = folder / name
-        if not is_inside(name) or not file.is_file():
-            raise _damaged(file, "it is missing")
-        if file.stat().st_size != size:
-            raise _damaged(file, f"it has {file.stat().st_size:,} bytes in place of {size!r}")
-    verify_files(folder, sha256, REMEDY)
     return manifest
 
 
