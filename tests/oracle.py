@@ -61,9 +61,23 @@ def layer_norm(x, gain, bias, epsilon):
     return result
 
 
+def rms_norm(x, gain, epsilon):
+    """Equation 4 of Zhang and Sennrich 2019."""
+    result = np.zeros_like(x)
+    for index in np.ndindex(x.shape[:-1]):
+        result[index] = x[index] / math.sqrt((x[index] ** 2).mean() + epsilon) * gain
+    return result
+
+
 def feed_forward(x, w1, b1, w2, b2):
     """Equation 2."""
     return np.maximum(0.0, x @ w1 + b1) @ w2 + b2
+
+
+def swiglu(x, w1, b1, w2, b2, w3, b3):
+    """Equation 6 of Shazeer 2020, with biases."""
+    hidden = x @ w1 + b1
+    return (hidden / (1.0 + np.exp(-hidden)) * (x @ w3 + b3)) @ w2 + b2
 
 
 def position(pos, hidden_dim):

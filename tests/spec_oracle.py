@@ -61,7 +61,7 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         heads: Number of heads.
         widths: Of a head's keys and values.
         options: `activation`, `normalize_first`, `bias` (of attention), `epsilon`, `layout`, `tied`,
-            `ssru`, `logits_bias`, `final_norm`, and fields of the spec.
+            `ssru`, `logits_bias`, `final_norm`, `gated`, `rms`, and fields of the spec.
     """
     random = np.random.default_rng(6)
     settings = {
@@ -73,6 +73,8 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         "tied": True,
         "ssru": False,
         "logits_bias": False,
+        "gated": False,
+        "rms": False,
         "final_norm": options.get("normalize_first", False),
     }
     for name in settings:
@@ -86,7 +88,8 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         return DenseSpec(array(*inputs, *outputs), array(*outputs) if bias else None)
 
     def norm():
-        return NormSpec(array(dim, scale=1.0), array(dim, scale=0.2), settings["epsilon"])
+        beta = None if settings["rms"] else array(dim, scale=0.2)
+        return NormSpec(array(dim, scale=1.0), beta, settings["epsilon"])
 
     def attention():
         parts = [
@@ -97,7 +100,10 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
 
     def block(is_decoder):
         network = FeedForwardSpec(
-            dense((dim,), (inner,)), dense((inner,), (dim,)), settings["activation"]
+            dense((dim,), (inner,)),
+            dense((inner,), (dim,)),
+            settings["activation"],
+            dense((dim,), (inner,)) if settings["gated"] else None,
         )
         cross = (attention(), norm()) if is_decoder else (None, None)
         own = attention()

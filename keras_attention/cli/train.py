@@ -50,6 +50,7 @@ DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "
 MODEL_OPTIONS = (
     *("num_layers", "hidden_dim", "intermediate_dim", "num_heads", "dropout", "attention_dropout"),
     *("normalize_first", "decoder_cell", "position_layout"),
+    *("normalization", "gated_feed_forward"),
 )
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate", "open")

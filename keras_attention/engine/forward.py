@@ -113,8 +113,9 @@ class Operations:
         )
 
     def prepare_norm(self, norm: NormSpec) -> Any:
-        """Gains and offsets."""
-        return tuple(self.ops.cast(part, "float32") for part in (norm.gamma, norm.beta))
+        """Gains, and offsets or None."""
+        parts = (norm.gamma, norm.beta)
+        return tuple(None if part is None else self.ops.cast(part, "float32") for part in parts)
 
     def padding_bias(self, token_ids: Any) -> Any:
         """Return the bias (B, 1, 1, S) that hides padding: of ids (B, S)."""
@@ -153,8 +154,11 @@ class Operations:
         return outputs if activation is None else activation(outputs)
 
     def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
-        """Layer normalisation of (R, D)."""
-        return self.ops.layer_normalization(x, *norm, -1, epsilon)
+        """Layer normalisation of (R, D), or RMSNorm."""
+        gamma, beta = norm
+        if beta is None:
+            return self.ops.rms_normalization(x, gamma, -1, epsilon)
+        return self.ops.layer_normalization(x, gamma, beta, -1, epsilon)
 
     def activation(self, name: str) -> Callable[[Any], Any]:
         """Return the activation of this name, one of `spec.parts.ACTIVATIONS`."""
@@ -350,7 +354,13 @@ def _own(
 def _feed_forward(operations: Operations, x: Any, part: BlockWeights, block: BlockSpec) -> Any:
     own = (block, block.feed_forward_norm, part.feed_forward_norm)
     activation = operations.activation(block.feed_forward.activation)
-    hidden = operations.linear(_entered(operations, x, *own), part.inner, activation)
+    entered = _entered(operations, x, *own)
+    if block.feed_forward.gate is None:
+        hidden = operations.linear(entered, part.inner, activation)
+    else:
+        both = operations.linear(entered, part.inner)
+        hidden, gate = operations.ops.split(both, 2, axis=-1)
+        hidden = activation(hidden) * gate
     return _added(operations, x, operations.linear(hidden, part.outer), *own)
 
 

@@ -52,6 +52,13 @@ class Functions:
         variance = np.square(centered).mean(axis, keepdims=True)
         return centered / np.sqrt(variance + np.float32(epsilon)) * gamma + beta
 
+    @staticmethod
+    def rms_normalization(
+        x: np.ndarray, gamma: np.ndarray, axis: int, epsilon: float
+    ) -> np.ndarray:
+        squares = np.square(x).mean(axis, keepdims=True)
+        return x / np.sqrt(squares + np.float32(epsilon)) * gamma
+
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": Functions.relu,

@@ -35,7 +35,7 @@ class BlockWeights(NamedTuple):
     self_projection: Any  # to queries, keys and values; of a cell to its input and forget gate
     self_output: Any  # None of a cell
     self_norm: Any
-    inner: Any = None
+    inner: Any = None  # to the hidden layer, and behind it to its gate if there is one
     outer: Any = None
     feed_forward_norm: Any = None
     memory_projection: Any = None  # of the encoder's output, to keys and values
@@ -110,7 +110,7 @@ def _logits_bias(spec: TransformerSpec, store: Preparation) -> Any:
 
 
 def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
-    own, cross = block.self_attention, block.cross_attention
+    own, cross, network = block.self_attention, block.cross_attention, block.feed_forward
     if isinstance(own, SSRUSpec):
         inputs, output = _cell(own, store), None
     else:
@@ -119,8 +119,10 @@ def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
         self_projection=_joined(*inputs, store=store),
         self_output=output,
         self_norm=store.norm(block.self_attention_norm),
-        inner=store.matrix(_matrix(block.feed_forward.inner, store)),
-        outer=store.matrix(_matrix(block.feed_forward.outer, store)),
+        inner=_joined(
+            *(_matrix(d, store) for d in (network.inner, network.gate) if d), store=store
+        ),
+        outer=store.matrix(_matrix(network.outer, store)),
         feed_forward_norm=store.norm(block.feed_forward_norm),
     )
     if cross is None or block.cross_attention_norm is None:

@@ -51,6 +51,8 @@ class TensorFlowOperations(Operations):
         return outputs if activation is None else activation(outputs)
 
     def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
+        if norm[1] is None:
+            return super().norm(x, norm, epsilon)
         dtype, x = x.dtype, tf.cast(x, "float32")
         x -= tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)

@@ -31,10 +31,10 @@ class TorchOperations(Operations):
         return matrix_product(kernel.t().contiguous(), bias)
 
     def prepare_norm(self, norm: NormSpec) -> Any:
-        gamma, beta = (keras.ops.convert_to_tensor(part) for part in (norm.gamma, norm.beta))
+        gamma, beta = super().prepare_norm(norm)
         # On a GPU gains must have the dtype of the activations.
         dtype = torch.float32 if gamma.device.type == "cpu" else _dtype(self.dtype)
-        return gamma.detach().to(dtype), beta.detach().to(dtype)
+        return gamma.detach().to(dtype), None if beta is None else beta.detach().to(dtype)
 
     def prepare_table(self, table: Any) -> Any:
         return self._cast(table)
@@ -76,6 +76,8 @@ class TorchOperations(Operations):
         return ACTIVATIONS.get(name) or super().activation(name)
 
     def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
+        if norm[1] is None:
+            return super().norm(x, norm, epsilon)
         return torch.layer_norm(x, x.shape[-1:], norm[0], norm[1], epsilon)
 
     def heads(self, x: Any, num_rows: Any, widths: Any) -> list[Any]:

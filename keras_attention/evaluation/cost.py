@@ -38,6 +38,7 @@ class ModelSizes:
     key_dim: int
     value_dim: int
     decoder_cell: str = "attention"
+    gated_feed_forward: bool = False
 
     @classmethod
     def of(cls, model: Any) -> ModelSizes:
@@ -119,7 +120,8 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
         return 2 * widths * pairs
 
     def feed_forward(positions: Any) -> Any:
-        return 4 * d * sizes.intermediate_dim * positions
+        products = 3 if sizes.gated_feed_forward else 2
+        return 2 * products * d * sizes.intermediate_dim * positions
 
     if sizes.decoder_cell == "ssru":
         own = {"decoder: SSRU": decoder * 2 * 2 * d * d * target}

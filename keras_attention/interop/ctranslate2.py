@@ -203,6 +203,8 @@ def _specification(
         options["num_heads"],
         pre_norm=options["final_normalization"],  # which makes room for the last norm
         activation=getattr(library.common_spec.Activation, ACTIVATIONS[options["activation"]]),
+        ffn_glu=options["gated_feed_forward"],
+        rms_norm=options["normalization"] == "rms",
     )
     target = spec.output_embedding
     table, softmax, bias = target.embeddings, target.reverse_embeddings, spec.decoding_bias()
@@ -254,11 +256,11 @@ def _set_block(layer: Any, block: BlockSpec) -> None:
     if block.cross_attention is not None and block.cross_attention_norm is not None:
         _set_attention(layer.attention, block.cross_attention, own=False)
         _set_norm(layer.attention.layer_norm, block.cross_attention_norm)
-    for linear, dense in (
-        (layer.ffn.linear_0, block.feed_forward.inner),
-        (layer.ffn.linear_1, block.feed_forward.outer),
-    ):
-        linear.weight, linear.bias = np.ascontiguousarray(dense.kernel.T), dense.bias
+    network = block.feed_forward
+    for name, dense in (("0", network.inner), ("1", network.outer), ("0_noact", network.gate)):
+        if dense is not None:
+            linear = getattr(layer.ffn, f"linear_{name}")
+            linear.weight, linear.bias = np.ascontiguousarray(dense.kernel.T), dense.bias
     _set_norm(layer.ffn.layer_norm, block.feed_forward_norm)
 
 
@@ -279,4 +281,6 @@ def _set_attention(layer: Any, attention: AttentionSpec, own: bool) -> None:
 
 
 def _set_norm(layer: Any, norm: NormSpec) -> None:
-    layer.gamma, layer.beta = norm.gamma, norm.beta
+    layer.gamma = norm.gamma
+    if norm.beta is not None:
+        layer.beta = norm.beta

@@ -42,7 +42,7 @@ SHARED, SOURCE, TARGET = (f"{name}_vocabulary" for name in ("shared", "source", 
 # Number of an activation in the file -> its name in a spec.
 ACTIVATION_OF = {0: "relu", 2: "silu", 3: "gelu", 5: "tanh", 6: "sigmoid"}
 HEADS = {"TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
-EPSILON = 1e-5  # CTranslate2's, if the settings have none
+EPSILON, RMS_EPSILON = 1e-5, 1e-6  # CTranslate2's, if the settings have none
 # Positions that are computed count from 1, which no layout of ours does: so they become a table.
 COMPUTED_POSITIONS = 2048
 PAD, END = 0, 1  # In the spec.
@@ -158,7 +158,6 @@ class _Reader:
                 f"it is a {variables.name!r}, not an encoder-decoder: read are {list(HEADS)}"
             )
         self._is_marian = bool(variables.scalar("decoder/start_from_zero_embedding", 0))
-        self._epsilon = self._settings.get("layer_norm_epsilon", float, EPSILON)
         self._pad: str | None = None
         self._orders: dict[str, list[int]] = {}
 
@@ -306,12 +305,12 @@ class _Reader:
         blocks: list[BlockSpec] = []
         while self._variables.has(f"{kind}/layer_{len(blocks)}/ffn/linear_0/weight"):
             name = f"{kind}/layer_{len(blocks)}"
-            if self._variables.has(f"{name}/ffn/linear_0_noact/weight"):
-                raise SpecError(f"{name}/ffn is a gated feed-forward network")
+            gate = f"{name}/ffn/linear_0_noact"
             network = FeedForwardSpec(
                 self._dense(f"{name}/ffn/linear_0"),
                 self._dense(f"{name}/ffn/linear_1"),
                 ACTIVATION_OF[activation],
+                self._dense(gate) if self._variables.has(f"{gate}/weight") else None,
             )
             is_decoder = kind == "decoder"
             blocks.append(
@@ -359,11 +358,11 @@ class _Reader:
         return DenseSpec(kernel, self._variables.optional(f"{name}/bias"))
 
     def _norm(self, name: str) -> NormSpec:
-        has = {p: self._variables.has(f"{name}/layer_norm/{p}") for p in ("gamma", "beta")}
-        if has == {"gamma": True, "beta": False}:
-            raise SpecError(f"{name}/layer_norm is an RMSNorm, without means and shifts")
-        gamma, beta = (self._variables.array(f"{name}/layer_norm/{p}") for p in ("gamma", "beta"))
-        return NormSpec(gamma, beta, self._epsilon)
+        gamma = self._variables.array(f"{name}/layer_norm/gamma")
+        beta = self._variables.optional(f"{name}/layer_norm/beta")
+        usual = RMS_EPSILON if beta is None else EPSILON
+        epsilon = self._settings.get("layer_norm_epsilon", float, usual)
+        return NormSpec(gamma, beta, epsilon)
 
 
 def _rows(array: np.ndarray, order: list[int]) -> np.ndarray:

@@ -158,6 +158,8 @@ def _check_exportable(spec: TransformerSpec) -> None:
     )
     for is_refused, theirs, ours in (
         (options["decoder_cell"] == "ssru", "self-attention in every decoder", "an SSRU"),
+        (options["normalization"] == "rms", "layer normalisation", "RMSNorm"),
+        (options["gated_feed_forward"], "feed-forward networks without gates", "gates"),
         (layout != "interleaved", "the paper's positions", f"position_layout={layout!r}"),
         (activation not in ACTIVATIONS, f"the activations {list(ACTIVATIONS)}", f"{activation!r}"),
         (

@@ -392,8 +392,10 @@ class _Writer:
         return own
 
     def _network(self, x: str, part: FeedForwardSpec, path: str) -> str:
-        hidden = self._linear(x, part.inner, f"{path}.inner")
-        return self._linear(self._activated(hidden, part.activation), part.outer, f"{path}.outer")
+        hidden = self._activated(self._linear(x, part.inner, f"{path}.inner"), part.activation)
+        if part.gate is not None:
+            hidden = self._add("Mul", hidden, self._linear(x, part.gate, f"{path}.gate"))
+        return self._linear(hidden, part.outer, f"{path}.outer")
 
     def _activated(self, x: str, name: str) -> str:
         if name in ACTIVATIONS:
@@ -411,12 +413,15 @@ class _Writer:
         return x  # "linear"
 
     def _normalized(self, x: str, norm: NormSpec | None, path: str) -> str:
-        """Layer normalisation; none if `norm` is None."""
+        """Layer normalisation or RMSNorm; none if `norm` is None."""
         if norm is None:
             return x
-        gamma, beta = (
-            self._weight(f"{path}.{name}", getattr(norm, name)) for name in ("gamma", "beta")
-        )
+        gamma = self._weight(f"{path}.gamma", norm.gamma)
+        if norm.beta is None:
+            squares = self._add("ReduceMean", self._add("Mul", x, x), axes=[-1])
+            root = self._add("Sqrt", self._add("Add", squares, norm.epsilon))
+            return self._add("Mul", self._add("Div", x, root), gamma)
+        beta = self._weight(f"{path}.beta", norm.beta)
         return self._add("LayerNormalization", x, gamma, beta, axis=-1, epsilon=norm.epsilon)
 
     def _logits(self, x: str, path: str) -> str:

@@ -28,6 +28,8 @@ class FeedForward(Configured, Door, keras.layers.Layer):
         kernel_initializer: Initializer of both kernels. Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of both biases. Defaults to `"zeros"`.
         seed: Integer seed of the dropout, or None. Defaults to None.
+        gated: Whether the inner layer is multiplied by a gate, `x W_3 + b_3` (Shazeer 2020). Defaults to
+            False.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -54,6 +56,7 @@ class FeedForward(Configured, Door, keras.layers.Layer):
         kernel_initializer: Named = "glorot_uniform",
         bias_initializer: Named = "zeros",
         seed: FromZero | None = None,
+        gated: bool = False,
         **kwargs: Any,
     ):
         arguments = checked(locals())
@@ -66,13 +69,17 @@ class FeedForward(Configured, Door, keras.layers.Layer):
         inner_dim = self.intermediate_dim
         self.inner = make_dense(self, "inner", hidden_dim, inner_dim, activation=self.activation)
         self.outer = make_dense(self, "outer", inner_dim, hidden_dim)
+        self.gate = make_dense(self, "gate", hidden_dim, inner_dim) if self.gated else None
         self.dropout_layer = Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        x = _apply_dense(self.inner, fold_leading_axes(inputs))
+        rows = fold_leading_axes(inputs)
+        x = _apply_dense(self.inner, rows)
+        if self.gate is not None:
+            x = keras.ops.multiply(x, _apply_dense(self.gate, rows))
         if self.dropout > 0.0:
             x = call_part(self, self.dropout_layer, x, training=training)
         return unfold_leading_axes(_apply_dense(self.outer, x), inputs)
@@ -84,6 +91,7 @@ class FeedForward(Configured, Door, keras.layers.Layer):
             dense_spec(self.inner, any_activation=True),
             dense_spec(self.outer),
             activation_name(self.inner),
+            None if self.gate is None else dense_spec(self.gate),
         )
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -12,7 +12,7 @@ from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.parts import call_part
 from keras_attention.ops.operations import dropout_add_norm
 from keras_attention.ops.reference import is_float64, layer_norm
-from keras_attention.spec.parts import NormSpec, SpecError
+from keras_attention.spec.parts import Normalization, NormSpec, SpecError
 from keras_attention.utils.arguments import FromZero, Positive, Rate
 
 
@@ -30,6 +30,24 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 @keras.saving.register_keras_serializable("keras_attention")
+class RMSNormalization(keras.layers.RMSNormalization):
+    """`keras.layers.RMSNormalization` over the last axis, whose float64 is float64 on every backend."""
+
+    is_called_directly = True
+
+    def call(self, x: Any) -> Any:
+        if not is_float64(x):
+            return super().call(x)
+        squares = ops.sum(x * x, axis=-1, keepdims=True) / x.shape[-1]
+        return x / ops.sqrt(squares + self.epsilon) * ops.convert_to_tensor(self.scale)
+
+
+def make_norm(normalization: str, **arguments: Any) -> Any:
+    """Return the layer of a `Normalization`."""
+    return {"layer": LayerNormalization, "rms": RMSNormalization}[normalization](**arguments)
+
+
+@keras.saving.register_keras_serializable("keras_attention")
 class ResidualConnection(Configured, Door, keras.layers.Layer):
     """The residual connection around a sub-layer: `LayerNorm(x + Dropout(Sublayer(x)))`.
 
@@ -44,6 +62,7 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
         epsilon: Added to the variance in the layer normalisation. Defaults to 1e-6, the authors'
             value (Keras' own default is 1e-3).
         seed: Integer seed of the dropout, or None. Defaults to None.
+        normalization: `"layer"`, or `"rms"` for RMSNorm. Defaults to `"layer"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -74,14 +93,15 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
         normalize_first: bool = False,
         epsilon: Positive = 1e-6,
         seed: FromZero | None = None,
+        normalization: Normalization = "layer",
         **kwargs: Any,
     ):
         arguments = checked(locals())
         super().__init__(**kwargs)
         self._keep(arguments)
         self.supports_masking = True
-        self.normalization = LayerNormalization(
-            epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
+        self.normalization = make_norm(
+            normalization, epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
         )
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
@@ -96,7 +116,8 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
 
     def call(self, inputs: Any, update: Any, training: bool | None = None) -> Any:
         drops = bool(training) and self.dropout > 0.0
-        if drops and not self.normalize_first:
+        is_rms = isinstance(self.normalization, RMSNormalization)
+        if drops and not (self.normalize_first or is_rms):
             return dropout_add_norm(
                 inputs,
                 update,
@@ -121,7 +142,9 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
 
 
 def norm_spec(layer: Any) -> NormSpec:
-    """Return the spec of Keras' `LayerNormalization` over the last axis."""
+    """Return the spec of Keras' `LayerNormalization` over the last axis, or of our `RMSNormalization`."""
+    if type(layer) is RMSNormalization:
+        return NormSpec(layer.scale, None, layer.epsilon)
     if type(layer) not in (keras.layers.LayerNormalization, LayerNormalization):
         raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, not a LayerNormalization.")
     if not (layer.scale and layer.center) or layer.rms_scaling or layer.gamma.ndim != 1:

@@ -14,7 +14,7 @@ from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.positional_encoding import PositionalEncoding
-from keras_attention.layers.residual import LayerNormalization
+from keras_attention.layers.residual import make_norm
 from keras_attention.layers.ssru import SSRU, state_dtype
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.spec.options import BlockOptions, DecoderBlockOptions
@@ -107,9 +107,10 @@ class Parts:
             blocks.append(layer)
         return blocks
 
-    def final_normalization(self, kind: str) -> LayerNormalization:
-        """Return the layer normalisation at the end of a stack."""
-        layer = LayerNormalization(
+    def final_normalization(self, kind: str) -> Any:
+        """Return the normalisation at the end of a stack."""
+        layer = make_norm(
+            self.options.normalization,
             epsilon=self.options.layer_norm_epsilon,
             dtype=self.dtype,
             name=f"{kind}_normalization",

@@ -53,6 +53,10 @@ class _Branched:
         self.branch_feed_forward = check(
             "branch_feed_forward", branch_feed_forward, BranchFeedForward
         )
+        if self.gated_feed_forward:
+            raise ValueError(
+                "The networks of branches have no gates: leave `gated_feed_forward` out. Received: True"
+            )
 
     def _attention(self: Any, name: str, hidden_dim: int, *kind: Any, **more: Any) -> Any:
         if name == self.branched_attention:

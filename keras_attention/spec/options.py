@@ -6,7 +6,7 @@ The constructors of the layers and of `Transformer` take them as keyword argumen
 import dataclasses
 from collections.abc import Sequence
 
-from keras_attention.spec.parts import DecoderCell, Layout
+from keras_attention.spec.parts import DecoderCell, Layout, Normalization
 from keras_attention.utils.arguments import (
     Count,
     Depths,
@@ -36,10 +36,14 @@ class BlockOptions:
         attention_dropout: Dropout rate on the attention weights.
         activation_dropout: Dropout rate after the activation of the feed-forward networks.
         activation: Activation of the feed-forward networks: a name in `keras.activations`, or a function.
+        gated_feed_forward: Whether the feed-forward networks have gates, `(activation(x W_1) * x W_3) W_2`
+            (Shazeer 2020), a third product of their width. With the activation `"silu"` this is SwiGLU.
         normalize_first: True for pre-norm, with a layer normalisation at the end of each stack; False for the
             paper's post-norm.
         use_attention_bias: Whether the attention projections have biases. Those of the paper have none.
-        layer_norm_epsilon: Added to the variance in each layer normalisation.
+        normalization: `"layer"`, or `"rms"` for RMSNorm (Zhang and Sennrich 2019) in place of each layer
+            normalisation: it subtracts no mean and has no offsets.
+        layer_norm_epsilon: Added to the variance in each normalisation.
         attention_window: In self-attention, positions less than this far apart see each other: the paper's
             restricted self-attention (Table 1) with r = 2 attention_window - 1. None is no limit.
         seed: Integer seed of the dropout, and of the initial weights of stacks and models; or None.
@@ -53,8 +57,10 @@ class BlockOptions:
     attention_dropout: Rate = 0.0
     activation_dropout: Rate = 0.0
     activation: Named = "relu"
+    gated_feed_forward: bool = False
     normalize_first: bool = False
     use_attention_bias: bool = False
+    normalization: Normalization = "layer"
     layer_norm_epsilon: Positive = 1e-6
     attention_window: Count | None = None
     seed: FromZero | None = None

@@ -24,6 +24,7 @@ ACTIVATIONS = (
     *("softplus", "softsign", "mish", "hard_sigmoid", "hard_silu"),
 )
 Layout = Literal["interleaved", "halves", "learned"]
+Normalization = Literal["layer", "rms"]
 # What a decoder's block has between a position and the earlier ones.
 DecoderCell = Literal["attention", "ssru"]
 
@@ -57,10 +58,12 @@ def _weight(shape: str, optional: bool = False) -> Any:
     return dataclasses.field(default=None, metadata=metadata)
 
 
-def _dense(kernel: str, bias: str, optional_bias: bool = True) -> Any:
-    """Return a field that holds a `DenseSpec` with weights of these shapes."""
+def _dense(kernel: str, bias: str, optional_bias: bool = True, optional: bool = False) -> Any:
+    """Return a field that holds a `DenseSpec` with weights of these shapes; an optional one may be None."""
     shapes = {"kernel": tuple(kernel.split()), "bias": tuple(bias.split())}
     metadata = {"dense": shapes, "optional_bias": optional_bias}
+    if optional:
+        return dataclasses.field(default=None, metadata=metadata)
     return dataclasses.field(default_factory=DenseSpec, metadata=metadata)
 
 
@@ -79,16 +82,16 @@ class DenseSpec:
 
 @dataclasses.dataclass(frozen=True)
 class NormSpec:
-    """Layer normalisation over the last axis.
+    """Layer normalisation over the last axis, or RMSNorm.
 
     Attributes:
         gamma: Gains (D,).
-        beta: Offsets (D,).
+        beta: Offsets (D,); None of an RMSNorm, which subtracts no mean, either.
         epsilon: Added to the variance.
     """
 
     gamma: Weight = _weight("D")
-    beta: Weight = _weight("D")
+    beta: Weight = _weight("D", optional=True)
     epsilon: float = 1e-6
 
 
@@ -113,15 +116,19 @@ class AttentionSpec:
 class FeedForwardSpec:
     """The position-wise network (section 3.3), `activation(x W_1 + b_1) W_2 + b_2`.
 
+    With a gate it is `(activation(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2` (Shazeer 2020).
+
     Attributes:
         inner: Kernel (D, F), bias (F,).
         outer: Kernel (F, D), bias (D,).
         activation: One of `ACTIVATIONS`.
+        gate: Kernel (D, F), bias (F,); or None.
     """
 
     inner: DenseSpec = _dense("D F", "F", optional_bias=False)
     outer: DenseSpec = _dense("F D", "D", optional_bias=False)
     activation: str = "relu"
+    gate: DenseSpec | None = _dense("D F", "F", optional_bias=False, optional=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +235,7 @@ def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:
         value, name = getattr(part, field.name), f"{path}{field.name}"
         if "shape" in field.metadata:
             yield WeightField(name, value, field.metadata["shape"], field.metadata["optional"])
-        elif "dense" in field.metadata:
+        elif "dense" in field.metadata and not (value is None is field.default):
             for end, shape in field.metadata["dense"].items():
                 optional = end == "bias" and field.metadata["optional_bias"]
                 yield WeightField(f"{name}.{end}", getattr(value, end), shape, optional)

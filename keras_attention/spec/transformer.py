@@ -197,11 +197,17 @@ class TransformerSpec:
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
             "activation": _same("activation", [block.feed_forward.activation for block in blocks]),
+            "gated_feed_forward": _same(
+                "kind of feed-forward", [block.feed_forward.gate is not None for block in blocks]
+            ),
             "normalize_first": _same("normalize_first", [b.normalize_first for b in blocks]),
             "final_normalization": _same("final norm", [s.norm is not None for s in stacks]),
             "decoder_cell": "ssru" if _same("kind of decoder cell", cells) else "attention",
             "use_attention_bias": _same(
                 "bias of an attention", [a.query.bias is not None for a in attentions]
+            ),
+            "normalization": _same(
+                "normalization", ["rms" if norm.beta is None else "layer" for norm in norms]
             ),
             "layer_norm_epsilon": _same("epsilon", [norm.epsilon for norm in norms]),
             "position_layout": _same("layout", [stack.positions.layout for stack in stacks]),

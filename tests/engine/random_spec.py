@@ -46,9 +46,17 @@ class Drawing:
     def dense(self, *kernel, inputs=1, bias=True):
         return DenseSpec(self(*kernel), self(*kernel[inputs:]) if bias else None)
 
-    def norm(self):
+    def norm(self, options):
+        """With a bias of the logits, an RMSNorm."""
         # Gains of both signs: else a tied model repeats its last token.
-        return NormSpec(self(D, scale=1.0), self(D, scale=0.2), 1e-4)
+        gamma, beta = self(D, scale=1.0), self(D, scale=0.2)
+        return NormSpec(gamma, None if "logits_bias" in options else beta, 1e-4)
+
+    def network(self, options):
+        """With deep encoders, a SwiGLU whose gates are about 1: else few hypotheses end."""
+        gate = DenseSpec(self(D, F), 1.0 + self(F)) if "depths" in options else None
+        inner, outer = self.dense(D, F), self.dense(F, D)
+        return FeedForwardSpec(inner, outer, "relu" if gate is None else "silu", gate)
 
     def attention(self, bias):
         query, key = (self.dense(D, N, K, bias=bias) for _ in range(2))
@@ -61,11 +69,11 @@ class Drawing:
             own = SSRUSpec(self.dense(D, D, bias="untied" in options), self.dense(D, D))
         return BlockSpec(
             self_attention=own,
-            self_attention_norm=self.norm(),
-            feed_forward=FeedForwardSpec(self.dense(D, F), self.dense(F, D), "relu"),
-            feed_forward_norm=self.norm(),
+            self_attention_norm=self.norm(options),
+            feed_forward=self.network(options),
+            feed_forward_norm=self.norm(options),
             cross_attention=self.attention(bias=True) if decodes else None,
-            cross_attention_norm=self.norm() if decodes else None,
+            cross_attention_norm=self.norm(options) if decodes else None,
             normalize_first="pre_norm" in options,
         )
 
@@ -73,7 +81,7 @@ class Drawing:
         return StackSpec(
             PositionsSpec("halves" if "pad_last" in options else "interleaved"),
             tuple(self.block(decodes, options) for _ in range(depth)),
-            self.norm() if options & {"final_norm", "pre_norm"} else None,
+            self.norm(options) if options & {"final_norm", "pre_norm"} else None,
         )
 
 

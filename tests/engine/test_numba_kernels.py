@@ -261,12 +261,14 @@ def test_exponentials():
     assert exponentials(hidden, np.float32(0.0)) == pytest.approx(1.0) and hidden[0] < 1e-37
 
 
-def test_norm():
-    x, gamma, beta = numbers(37), numbers(37, seed=5), numbers(37, seed=6)
+@pytest.mark.parametrize("share", [1, 0])
+def test_norm(share):
+    """Without a share of the mean, RMSNorm."""
+    x, gamma, beta = numbers(37) + 0.5, numbers(37, seed=5), numbers(37, seed=6)
     outputs = x.copy()
-    normalize(outputs, np.stack([gamma, beta]), np.float32(1e-3))
-    centered = x.astype("float64") - x.mean(dtype="float64")
-    wanted = centered / np.sqrt(centered.var() + 1e-3) * gamma + beta
+    normalize(outputs, np.stack([gamma, beta, np.full_like(x, share)]), np.float32(1e-3))
+    centered = x.astype("float64") - share * x.mean(dtype="float64")
+    wanted = centered / np.sqrt((centered**2).mean() + 1e-3) * gamma + beta
     np.testing.assert_allclose(outputs, wanted, atol=2e-6)
 
 

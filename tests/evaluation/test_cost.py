@@ -52,7 +52,7 @@ def flops_of_kernels(model, source, target):
     [
         {},
         {"num_layers": (3, 1)},
-        {"num_layers": [1, 2], "decoder_cell": "ssru"},
+        {"num_layers": [1, 2], "decoder_cell": "ssru", "gated_feed_forward": True},
         {"target_vocabulary_size": 97, "use_logits_bias": True, "final_normalization": True},
         {"target_vocabulary_size": 97, "tie_weights": False, "decoder_cell": "ssru"},
     ],

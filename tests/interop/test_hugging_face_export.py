@@ -277,6 +277,8 @@ REFUSED = {
     "position_layout='learned'": {"position_layout": "learned", "max_length": 30},
     "an SSRU": {"decoder_cell": "ssru"},
     "'elu'": {"activation": "elu"},
+    "RMSNorm": {"normalization": "rms"},
+    "has gates": {"gated_feed_forward": True},
     "K=6": {"key_dim": 6},
     "0.001": {"layer_norm_epsilon": 1e-3},
     "final_normalization=True": {"final_normalization": True},

@@ -45,6 +45,12 @@ def test_another_activation():
     np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-5)
 
 
+def test_a_gate():
+    layer = randomized(FeedForward(F, activation="silu", gated=True))
+    expected = oracle.swiglu(INPUTS, *layer.get_weights())
+    np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-4)
+
+
 def test_dropout_acts_on_the_inner_units_in_training_only():
     layer = FeedForward(400, dropout=0.25, seed=3)
     layer.build((None, 1))

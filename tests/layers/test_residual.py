@@ -36,6 +36,27 @@ def test_pre_norm():
     np.testing.assert_allclose(numpy(layer.normalize_input(INPUTS)), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "dtype, tolerance", [("float32", 1e-5), ("float64", 1e-10), ("mixed_bfloat16", 0.05)]
+)
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_rms_norm(normalize_first, dtype, tolerance):
+    if dtype == "float64" and keras.backend.backend() == "jax":
+        pytest.skip("JAX has no float64 unless it is switched on.")
+    options = {"normalize_first": normalize_first, "epsilon": 0.1, "dtype": dtype}
+    layer = ResidualConnection(dropout=1e-12, normalization="rms", **options)
+    layer.build(INPUTS.shape)
+    gain = rng.uniform(0.5, 2.0, D).astype("float32")
+    layer.normalization.scale.assign(gain)
+    inputs, update = (ops.cast(x, layer.compute_dtype) for x in (INPUTS, UPDATE))
+    got = layer.normalize_input(inputs) if normalize_first else layer(inputs, update, training=True)
+    assert keras.backend.standardize_dtype(got.dtype) == layer.compute_dtype
+    summed = np.array(INPUTS if normalize_first else INPUTS.astype("float64") + UPDATE, "float64")
+    expected = oracle.rms_norm(summed, gain, 0.1)
+    found = ops.convert_to_numpy(got).astype("float64")
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5])
 @pytest.mark.parametrize("training", [False, True])
 def test_epsilon_is_inside_the_root(epsilon, training):

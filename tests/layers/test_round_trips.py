@@ -18,6 +18,7 @@ from keras_attention import (
 )
 from keras_attention.layers import ResidualConnection
 from keras_attention.layers.arguments import KERAS_ARGUMENTS
+from keras_attention.layers.residual import RMSNormalization
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -31,8 +32,10 @@ OF_A_BLOCK = {
     "attention_dropout": 0.25,
     "activation_dropout": 0.35,
     "activation": "gelu",
+    "gated_feed_forward": True,
     "normalize_first": True,
     "use_attention_bias": True,
+    "normalization": "rms",
     "layer_norm_epsilon": 1e-4,
     "kernel_initializer": "he_normal",
     "seed": 5,
@@ -48,6 +51,7 @@ ARGUMENTS = {
         "kernel_initializer": "he_normal",
         "bias_initializer": "ones",
         "seed": 4,
+        "gated": True,
         "name": "mine",
     },
     ResidualConnection: {
@@ -55,6 +59,7 @@ ARGUMENTS = {
         "normalize_first": True,
         "epsilon": 1e-4,
         "seed": 9,
+        "normalization": "rms",
         "name": "mine",
     },
     TokenEmbedding: {
@@ -83,7 +88,8 @@ def assert_arrived_in_block(block):
     assert attention.use_bias
     assert (residual.dropout, residual.normalize_first, residual.epsilon) == (0.15, True, 1e-4)
     assert (block.feed_forward.intermediate_dim, block.feed_forward.dropout) == (11, 0.35)
-    assert block.feed_forward.activation is keras.activations.gelu
+    assert block.feed_forward.activation is keras.activations.gelu and block.feed_forward.gated
+    assert type(residual.normalization) is RMSNormalization
     assert isinstance(block.feed_forward.kernel_initializer, keras.initializers.HeNormal)
     assert attention.get_config()["kernel_initializer"]["class_name"] == "HeNormal"
 

@@ -39,6 +39,9 @@ def dense(x, part):
 
 
 def norm(x, part):
+    if part.beta is None:  # RMSNorm, Zhang and Sennrich 2019
+        root = np.sqrt((x**2).mean(axis=-1, keepdims=True) + part.epsilon)
+        return x / root * array(part.gamma)
     centered = x - x.mean(axis=-1, keepdims=True)
     deviation = np.sqrt((centered**2).mean(axis=-1, keepdims=True) + part.epsilon)
     return centered / deviation * array(part.gamma) + array(part.beta)
@@ -87,7 +90,10 @@ def ssru(x, part):
 
 
 def feed_forward(x, part):
-    return dense(ACTIVATIONS[part.activation](dense(x, part.inner)), part.outer)
+    hidden = ACTIVATIONS[part.activation](dense(x, part.inner))
+    if getattr(part, "gate", None) is not None:  # Shazeer 2020
+        hidden = hidden * dense(x, part.gate)
+    return dense(hidden, part.outer)
 
 
 def position(pos, width, positions):

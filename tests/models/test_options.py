@@ -35,6 +35,8 @@ ALONE = {
     "final_norm": {"final_normalization": True},
     "suppressed": {"suppressed_token_ids": [2, 0]},
     "ssru": {"decoder_cell": "ssru"},
+    "swiglu": {"activation": "silu", "gated_feed_forward": True},
+    "rms_norm": {"normalization": "rms", "normalize_first": True},
 }
 # Every value of each meets every value of the others in one of `PAIRWISE`.
 FACTORS = {
@@ -49,6 +51,8 @@ FACTORS = {
     "position_layout": ["interleaved", "halves", "learned"],
     "use_attention_bias": [False, True],
     "activation": ["relu", "silu"],
+    "gated_feed_forward": [False, True],
+    "normalization": ["layer", "rms"],
     "pad_token_id": [0, 12],
 }
 
@@ -89,6 +93,7 @@ RICH = {
     "suppressed_token_ids": (0, 2),
     "decoder_cell": "ssru",
 }
+MODERN = {"normalization": "rms", "gated_feed_forward": True, "activation": "silu"}
 
 
 def model_of(randomized=True, **options):
@@ -172,7 +177,7 @@ def test_config_and_spec_round_trips(options):
     [
         ("float32", RICH),
         ("mixed_bfloat16", {**RICH, "tie_weights": False, "num_layers": 1}),
-        ("mixed_float16", RICH),
+        ("mixed_float16", {**RICH, **MODERN}),
     ],
 )
 def test_saves_loads_and_keeps_the_state_in_float32(tmp_path, policy, options):
@@ -199,7 +204,7 @@ def test_saves_loads_and_keeps_the_state_in_float32(tmp_path, policy, options):
 
 def test_fit_lowers_the_loss_and_moves_every_weight():
     """Recomputed; that this is the same update as without, the next test says."""
-    model = model_of(**RICH, recompute=True, randomized=False)
+    model = model_of(**RICH, **MODERN, recompute=True, randomized=False)
     model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossentropy(0.0))
     before = [numpy(w) for w in model.trainable_weights]
     # Batches of two lengths: TensorFlow then traces a graph for any length.

@@ -125,6 +125,12 @@ def test_parameters_are_the_plain_models_and_two_for_each_branch(kind, more):
 
 
 @pytest.mark.backends("torch")
+def test_networks_of_branches_have_no_gates():
+    with pytest.raises(ValueError, match="leave `gated_feed_forward` out"):
+        weighted(gated_feed_forward=True)
+
+
+@pytest.mark.backends("torch")
 def test_presets_are_the_rows_of_its_table_2():
     rows = WEIGHTED_PRESETS.items()
     assert {name: (row["num_layers"], row["num_heads"], row["dropout"]) for name, row in rows} == {

@@ -20,8 +20,10 @@ EVERY_OPTION = {
     "attention_dropout": 0.2,
     "activation_dropout": 0.1,
     "activation": "gelu",
+    "gated_feed_forward": True,
     "normalize_first": True,
     "use_attention_bias": True,
+    "normalization": "rms",
     "layer_norm_epsilon": 1e-3,
     "position_layout": "learned",
     "max_length": 9,
@@ -179,7 +181,7 @@ def own_attention(model):
 
 
 def own_normalization(model):
-    layer = keras.layers.RMSNormalization(name="root")
+    layer = keras.layers.UnitNormalization(name="unit")
     layer.build((None, 12))
     connection = model.decoder_blocks[1].cross_attention_residual
     connection._tracker.unlock()
@@ -212,7 +214,7 @@ def adapted(model):
 
 REFUSED = {
     own_attention: "decoder_block_2: 'own' is a OwnAttention, a subclass",
-    own_normalization: "decoder_block_2: 'root' is a RMSNormalization",
+    own_normalization: "decoder_block_2: 'unit' is a UnitNormalization",
     gated_attention: "decoder_block_2: 'gated' has a gate",
     own_block: "'own_block' is a OwnBlock, a subclass",
     quantized: "decoder_block_2: 'outer' has weights that are quantized",

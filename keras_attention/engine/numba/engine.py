@@ -352,7 +352,7 @@ def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
     """Make the tables of a stack's blocks."""
     count, depth = len(spec.blocks), spec.blocks[0].self_attention_norm.gamma.shape[0]
     matrices = np.zeros((count, len(MATRICES), len(tiles.MATRIX)), "int64")
-    norms = np.zeros((count, len(NORMS), 2, depth), "float32")
+    norms = np.zeros((count, len(NORMS), 3, depth), "float32")
     epsilons = np.zeros((count, len(NORMS)), "float32")
     options = np.zeros((count, 3), "int64")
     for index, (part, block) in enumerate(zip(weights.blocks, spec.blocks, strict=True)):
@@ -370,13 +370,15 @@ def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
         activation = ACTIVATIONS.index(block.feed_forward.activation)
         options[index, PRE_NORM], options[index, ACTIVATION] = block.normalize_first, activation
         options[index, CELL] = isinstance(block.self_attention, SSRUSpec)
-    last = np.zeros((0, 2, depth), "float32") if weights.norm is None else weights.norm[None]
+    last = np.zeros((0, 3, depth), "float32") if weights.norm is None else weights.norm[None]
     epsilon = 0.0 if spec.norm is None else spec.norm.epsilon
     return Stack(matrices, norms, epsilons, options, last, epsilon)
 
 
 def _norm(norm: NormSpec) -> np.ndarray:
-    return np.stack([as_array(norm.gamma), as_array(norm.beta)])
+    gamma, is_rms = as_array(norm.gamma), norm.beta is None
+    beta = np.zeros_like(gamma) if is_rms else as_array(norm.beta)
+    return np.stack([gamma, beta, np.full_like(gamma, 0.0 if is_rms else 1.0)])
 
 
 def _no_hypotheses(

@@ -18,7 +18,7 @@ from keras_attention.engine.numba.compiling import ANY_ORDER, njit
 from keras_attention.engine.numba.llvm import address
 from keras_attention.engine.numba.packing import Layout, PackedRows, pack_rows, round_to_bfloat16
 from keras_attention.engine.numba.threads import is_stopped, row_range, wait
-from keras_attention.engine.numba.tiles import WIDTH, multiply
+from keras_attention.engine.numba.tiles import DEPTH, WIDTH, multiply
 
 # Logits that are compared at once.
 CHUNK = 256
@@ -36,10 +36,10 @@ class Stack(NamedTuple):
     """The encoder's or the decoder's blocks, as tables over all of them."""
 
     matrices: np.ndarray  # int64 (blocks, 7, MATRIX)
-    norms: np.ndarray  # float32 (blocks, 3, 2, D): gains and offsets
+    norms: np.ndarray  # float32 (blocks, 3, 3, D): gains, offsets, 1 with a mean or 0
     epsilons: np.ndarray  # float32 (blocks, 3)
     options: np.ndarray  # int64 (blocks, 3), see `PRE_NORM`, ..
-    last_norm: np.ndarray  # float32 (0 or 1, 2, D)
+    last_norm: np.ndarray  # float32 (0 or 1, 3, D)
     last_epsilon: float
 
 
@@ -148,27 +148,33 @@ def cell(workspace, row, last, state):
 
 
 @njit
-def activated_matmul(model, stack, workspace, group, block, rows, matrix):
-    """Multiply the packed rows and apply the block's activation, into `projected`."""
-    activation = stack.options[block, ACTIVATION]
-    floor = ZERO if activation == RELU else NEG_INF
-    matmul(model, workspace, group, rows, matrix, floor, workspace.projected)
-    if activation != RELU and activation != LINEAR:
+def activated_matmul(model, stack, workspace, group, block, rows, width):
+    """Multiply the packed rows, and apply the block's activation and gate, into `width` of `projected`."""
+    inner, activation = stack.matrices[block, INNER], stack.options[block, ACTIVATION]
+    has_gate = inner[WIDTH] > width
+    floor = ZERO if activation == RELU and not has_gate else NEG_INF
+    matmul(model, workspace, group, rows, inner, floor, workspace.projected)
+    if has_gate or (activation != RELU and activation != LINEAR):
         first, last = row_range(group, rows, model.layout.group)
         for row in range(first, last):
-            activate(activation, workspace.projected[row, : matrix[WIDTH]])
+            hidden, gate = workspace.projected[row, :width], workspace.projected[row, width:]
+            activate(activation, hidden)
+            if has_gate:
+                for d in range(width):
+                    hidden[d] *= gate[d]
 
 
 @njit
 def feed_forward(model, stack, workspace, group, block, rows):
     """Apply the position-wise network, if the block has one, and the residual connection."""
-    inner, outer = stack.matrices[block, INNER], stack.matrices[block, OUTER]
-    if not inner[WIDTH]:
+    outer = stack.matrices[block, OUTER]
+    width = outer[DEPTH]
+    if not width:
         return
     own = row_range(group, rows, model.layout.group)
     pre_norm_pack(model, stack, workspace, block, FEED_FORWARD_NORM, own)
-    activated_matmul(model, stack, workspace, group, block, rows, inner)
-    pack_rows(model.layout, workspace.packed, workspace.projected, 0, inner[WIDTH], own)
+    activated_matmul(model, stack, workspace, group, block, rows, width)
+    pack_rows(model.layout, workspace.packed, workspace.projected, 0, width, own)
     matmul(model, workspace, group, rows, outer, NEG_INF, workspace.update)
     residual_add(stack, workspace, block, FEED_FORWARD_NORM, own)
 
@@ -211,13 +217,13 @@ def copy(numbers, output):
 
 @njit(fastmath=ANY_ORDER)
 def normalize(numbers, weights, epsilon):
-    """Apply layer normalization to one row, in place; its weights are gains and offsets (2, D)."""
+    """Apply layer normalization or RMSNorm to one row, in place; of the weights (3, D) see `Stack.norms`."""
     gamma, beta = weights[0], weights[1]
     depth = np.float32(len(numbers))
     mean = np.float32(0.0)
     for d in range(len(numbers)):
         mean += numbers[d]
-    mean /= depth
+    mean *= weights[2, 0] / depth
     variance = np.float32(0.0)
     for d in range(len(numbers)):
         variance += (numbers[d] - mean) * (numbers[d] - mean)
@@ -235,7 +241,9 @@ def activate(activation, numbers):
             x = np.float32(0.5) * x * (ONE + np.float32(math.erf(x * np.float32(0.5**0.5))))
         elif activation == TANH:
             x = np.tanh(x)
-        else:
+        elif activation == RELU:
+            x = ZERO if x < ZERO else x  # NaN stays
+        elif activation != LINEAR:
             # The power of a number that is not positive cannot overflow.
             power = np.exp(-abs(x))
             share = ONE / (ONE + power) if x >= 0 else power / (ONE + power)
