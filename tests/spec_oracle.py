@@ -88,8 +88,9 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         return DenseSpec(array(*inputs, *outputs), array(*outputs) if bias else None)
 
     def norm():
+        gamma = array(dim, scale=1.0)
         beta = None if settings["rms"] else array(dim, scale=0.2)
-        return NormSpec(array(dim, scale=1.0), beta, settings["epsilon"])
+        return NormSpec(gamma, beta, settings["epsilon"])
 
     def attention():
         parts = [
