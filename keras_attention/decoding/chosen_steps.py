@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.decoding.hypotheses import NO_HYPOTHESIS, SearchRules, exist
+from keras_attention.decoding.hypotheses import SearchRules
 from keras_attention.decoding.plain_search import Constraint, best_tokens, reorder, rescored
 from keras_attention.ops.compile import compile_without_weights
 
@@ -58,13 +58,13 @@ class ChosenSteps:
             index: Their position.
 
         Returns:
-            Log-probabilities, float32, and ids, int32, (B, W, C) each, best first; `-inf` if fewer are
-            allowed.
+            Log-probabilities, float32, and ids, int32, (B, W, C) each, best first; about `EMPTY` if fewer
+            are allowed.
         """
         uniforms = () if self._uniforms is None else self._uniforms[:, index]
         found = self._programs.choose(logits, self._state, uniforms, np.int32(index))
         scores, tokens = map(ops.convert_to_numpy, found)
-        return np.where(exist(scores), scores, NO_HYPOTHESIS), tokens
+        return scores, tokens
 
     def advance(self, parents: np.ndarray, tokens: np.ndarray, index: int) -> None:
         """Go on with the beams `parents` (B, W) and the tokens (B, W) that they get at this position."""

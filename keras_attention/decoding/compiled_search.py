@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.decoding.hypotheses import BeamSearchResult, SearchRules, result
+from keras_attention.decoding.hypotheses import RANKS, BeamSearchResult, SearchRules, result
 from keras_attention.decoding.plain_search import Choice, find_hypotheses
 from keras_attention.decoding.requests import RequestBatch
 from keras_attention.decoding.token_rules import SearchConstraint
@@ -66,4 +66,6 @@ class CompiledSearch:
         cache = self._model.initial_cache(rows, rules.beam_size, self._max_length)
         constraint = None if self._constraint is None else self._constraint.constraint
         choice = Choice(constraint, state, None if rules.sampling is None else uniforms)
-        return find_hypotheses(step, cache, max_lengths, rules, stop, self._max_length, choice)
+        return find_hypotheses(
+            step, cache, max_lengths, rules, RANKS[stop], self._max_length, choice
+        )

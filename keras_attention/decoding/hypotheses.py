@@ -1,9 +1,12 @@
-"""What all searches share: the length penalty, the stopping rules, and the result.
+"""What all searches share: the three moves of a step, the length penalty, the stopping rules, the result.
 
-The functions compute with any arrays: `xp` is their library, `numpy` or `keras.ops`. This module imports
-neither Keras nor a backend.
+Each step makes three moves: `grow_topk` expands the alive hypotheses, `grow_alive` keeps the best that
+continue, `grow_finished` keeps the best that have ended.
 
-Shape letters: B sentences, W beams, L longest hypothesis.
+The functions compute with any arrays: `xp` is their library, `keras.ops` or `engine.numpy.Functions`, which
+has NumPy's. This module imports neither Keras nor a backend.
+
+Shape letters: B sentences, W beams, C candidates, L longest hypothesis.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ import numpy as np
 from keras_attention.decoding.sampling import Sampling
 from keras_attention.engine.base import SearchOptions
 
-# The arrays in which a search keeps what it has found.
-FOUND = ("alive_sequences", "alive_scores", "finished_sequences", "finished_scores")
 StoppingRule = Literal["best", "n_best", "n_best_2017"]
-# The score of a slot without a hypothesis; sums and penalties do not change it.
+# The finished hypothesis of a sentence that must be certain; None for what has finished so far.
+RANKS = {"best": 0, "n_best": -1, "n_best_2017": None}
+# The score of a slot without a hypothesis, in results.
 NO_HYPOTHESIS = float("-inf")
-# What the plain search has in its place: tools that search a graph for infinities, such as
+# What a search has in its place: tools that search a graph for infinities, such as
 # `tf.debugging.enable_check_numerics`, find none. All that is not above the least score counts as none.
 EMPTY = -1e30
 LEAST_SCORE = -1e20
@@ -39,6 +42,15 @@ class BeamSearchResult(NamedTuple):
     scores: Any  # (B, W) float32, log-probability / length penalty; descending
     lengths: Any  # (B, W) int32, EOS included
     finished: Any  # (B, W) bool, True if the hypothesis ends with EOS
+
+
+class Beams(NamedTuple):
+    """The best hypotheses of each sentence so far, best first; `EMPTY` or less scores a slot without one."""
+
+    alive_sequences: Any  # (B, W, L) int32
+    alive_scores: Any  # (B, W) float32, log-probabilities
+    finished_sequences: Any  # (B, W, L) int32
+    finished_scores: Any  # (B, W) float32, penalised
 
 
 class SearchRules(NamedTuple):
@@ -72,36 +84,143 @@ def exist(scores: Any) -> Any:
     return scores > LEAST_SCORE
 
 
-def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: Any, xp: Any) -> Any:
+def first_beams(rows: Any, max_length: Any, rules: SearchRules, xp: Any) -> Beams:
+    """Return the beams before the first step: one alive hypothesis, the empty one, and none finished."""
+    shape = (rows, rules.beam_size)
+    sequences = xp.full((*shape, max_length), rules.pad_token_id, dtype="int32")
+    nothing = xp.full(shape, EMPTY, dtype="float32")
+    is_first = xp.equal(xp.arange(rules.beam_size), 0)
+    alive_scores = xp.where(is_first, xp.zeros_like(nothing), nothing)
+    return Beams(sequences, alive_scores, sequences, nothing)
+
+
+def grow(
+    beams: Beams, log_probabilities: Any, tokens: Any, index: Any, rules: SearchRules, xp: Any
+) -> tuple[Beams, Any, Any]:
+    """Make the three moves of a step.
+
+    Args:
+        beams: The hypotheses so far.
+        log_probabilities: (B, W, C') float32 of the likeliest next tokens of the alive ones, best first.
+        tokens: (B, W, C') int32, which they are.
+        index: Their position.
+        rules: The rules of the search.
+        xp: The library of the arrays.
+
+    Returns:
+        The new beams, and of each alive hypothesis its last token and the one it continues, (B, W) int32.
+    """
+    beam_size = rules.beam_size
+    scores, tokens, parents = grow_topk(log_probabilities, tokens, beams.alive_scores, xp)
+    sequences = append(select(beams.alive_sequences, parents, xp), tokens, index, xp)
+    is_end = xp.equal(tokens, rules.end_token_id)
+    ended = scores / penalty(xp.cast(index + 1, "float32"), rules.length_penalty, xp)
+    ended = xp.where(is_end & exist(scores), ended, EMPTY)
+    finished = grow_finished(beams.finished_sequences, beams.finished_scores, sequences, ended, xp)
+    alive_scores, kept = grow_alive(scores, is_end, beam_size, xp)
+    tokens, parents = (xp.take_along_axis(part, kept, axis=1) for part in (tokens, parents))
+    return Beams(select(sequences, kept, xp), alive_scores, *finished), tokens, parents
+
+
+def grow_topk(log_probabilities: Any, tokens: Any, alive_scores: Any, xp: Any) -> Any:
+    """Return the best continuations of all alive hypotheses of each sentence.
+
+    Args:
+        log_probabilities: (B, W, C') of the likeliest next tokens of each, best first.
+        tokens: (B, W, C'), which they are.
+        alive_scores: (B, W) log-probabilities of the hypotheses so far.
+        xp: The library of the arrays.
+
+    Returns:
+        `scores` (B, C) log-probabilities, descending; `tokens` (B, C); and `parents` (B, C), the
+        continued beams, int32. There are `num_candidates` of a sentence, or fewer if W * C' is smaller. Ties
+        go to the lower beam, then to the lower token (PyTorch leaves the order of equal logits open).
+    """
+    rows, beam_size, width = xp.shape(tokens)
+    scores = log_probabilities + alive_scores[:, :, None]
+    scores, order = xp.top_k(
+        xp.reshape(scores, (rows, beam_size * width)),
+        min(num_candidates(beam_size), beam_size * width),
+    )
+    order = xp.cast(order, "int32")
+    tokens = xp.reshape(tokens, (rows, beam_size * width))
+    return scores, xp.take_along_axis(tokens, order, axis=1), xp.floor_divide(order, width)
+
+
+def grow_alive(scores: Any, is_end: Any, beam_size: int, xp: Any) -> tuple[Any, Any]:
+    """Return the best candidates that have not ended.
+
+    Args:
+        scores: (B, C) log-probabilities, descending.
+        is_end: (B, C) bool, True if the candidate ends with EOS.
+        beam_size: Number of beams W.
+        xp: The library of the arrays.
+
+    Returns:
+        `alive_scores` (B, W), `EMPTY` in empty slots, and their indices `kept` (B, W), int32, among the
+        candidates.
+    """
+    scores, kept = xp.top_k(xp.where(is_end, EMPTY, scores), beam_size)
+    return scores, xp.cast(kept, "int32")
+
+
+def grow_finished(
+    finished_sequences: Any, finished_scores: Any, sequences: Any, scores: Any, xp: Any
+) -> tuple[Any, Any]:
+    """Return the best of the finished hypotheses and of the candidates that end now.
+
+    Args:
+        finished_sequences: (B, W, L), the finished hypotheses so far.
+        finished_scores: (B, W) penalised scores, `EMPTY` in empty slots.
+        sequences: (B, C, L), the candidates.
+        scores: (B, C) penalised scores, `EMPTY` for candidates that do not end.
+        xp: The library of the arrays.
+
+    Returns:
+        The new `finished_sequences` and `finished_scores`, descending. Ties go to the older one.
+    """
+    sequences = xp.concatenate([finished_sequences, sequences], axis=1)
+    scores = xp.concatenate([finished_scores, scores], axis=1)
+    scores, kept = xp.top_k(scores, finished_scores.shape[1])
+    return select(sequences, xp.cast(kept, "int32"), xp), scores
+
+
+def append(sequences: Any, tokens: Any, index: Any, xp: Any) -> Any:
+    """Return `sequences` (B, C, L) with `tokens` (B, C) at position `index`."""
+    here = xp.equal(xp.arange(xp.shape(sequences)[-1], dtype="int32"), index)
+    return xp.where(here, tokens[:, :, None], sequences)
+
+
+def select(values: Any, places: Any, xp: Any) -> Any:
+    """Return the rows `places` (B, C) along axis 1 of `values` (B, W, ...), as (B, C, ...)."""
+    batch_size, num_rows, *rest = xp.shape(values)
+    if num_rows == 1 and places.shape[1] == 1:  # greedy: there is nothing to choose
+        return values
+    first = xp.expand_dims(xp.arange(batch_size, dtype="int32") * num_rows, 1)
+    # One gather of whole rows: much faster than take_along_axis, which gathers numbers.
+    rows = xp.take(xp.reshape(values, (batch_size * num_rows, *rest)), first + places, axis=0)
+    return xp.reshape(rows, (batch_size, places.shape[1], *rest))
+
+
+def is_decided(rank: Any, beams: Beams, penalties: Any, xp: Any) -> Any:
     """Return (B,) bool: whether the alive hypotheses can no longer change what the stopping rule asks for.
 
     A NaN score counts as no hypothesis, so its sentence ends.
 
     Args:
-        stop: As of `beam_search`.
-        alive_scores: (B, W) log-probabilities, descending, `-inf` or `EMPTY` in empty slots.
-        finished_scores: (B, W) penalised scores, descending, the same in empty slots.
+        rank: Of the stopping rule, from `RANKS`.
+        beams: The hypotheses so far.
         penalties: (B,) penalty of the longest hypothesis allowed.
         xp: The library of the arrays.
     """
-    if stop != "n_best_2017":
-        decisive = finished_scores[:, decisive_slot(stop, finished_scores.shape[1])]
+    if rank is not None:
+        decisive = beams.finished_scores[:, rank]
     else:
-        is_there = exist(finished_scores)
-        worst = xp.min(xp.where(is_there, finished_scores, -EMPTY), axis=1)
+        is_there = exist(beams.finished_scores)
+        worst = xp.min(xp.where(is_there, beams.finished_scores, -EMPTY), axis=1)
         decisive = xp.where(is_there[:, 0], worst, EMPTY)
-    return is_beyond_reach(decisive, alive_scores, penalties, xp)
-
-
-def is_beyond_reach(decisive: Any, alive_scores: Any, penalties: Any, xp: Any) -> Any:
-    """Return (B,) bool: whether no alive hypothesis (B, W) can still come before the decisive scores (B,)."""
-    bound = alive_scores[:, 0] / penalties
+    bound = beams.alive_scores[:, 0] / penalties
     return (decisive > bound) | xp.logical_not(exist(bound))
-
-
-def decisive_slot(stop: str, beam_size: int) -> int:
-    """Return the rank of the finished hypothesis that "best" or "n_best" waits for."""
-    return {"best": 0, "n_best": beam_size - 1}[stop]
 
 
 @functools.lru_cache
@@ -111,8 +230,8 @@ def search_options(
     """Return the rules of a search in NumPy, for an engine that runs the whole search itself."""
     penalties = penalty(np.arange(max_length + 1, dtype="float32"), length_penalty, np)
     penalties.flags.writeable = False  # all searches with these rules share it
-    decisive = decisive_slot(stop, beam_size)
-    return SearchOptions(beam_size, max_length, length_penalty, penalties, decisive)
+    rank = (RANKS[stop] or 0) % beam_size
+    return SearchOptions(beam_size, max_length, length_penalty, penalties, rank)
 
 
 def result(
@@ -133,7 +252,8 @@ def result(
     sequences = xp.where(
         any_finished[:, :, None], found["finished_sequences"], found["alive_sequences"]
     )
-    places, size = xp.arange(sequences.shape[-1], dtype="int32"), sequences.shape[-1]
+    size = xp.shape(sequences)[-1]
+    places = xp.arange(size, dtype="int32")
     ends = xp.min(xp.where(sequences == rules.end_token_id, places, size), axis=-1) + 1
     lengths = xp.where(any_finished, ends, max_lengths[:, None])
     # Empty slots, and sentences that were not searched at all.

@@ -1,12 +1,12 @@
 """The search of `beam_search`, over the state of an engine. The beams of a sentence share one buffer.
 
-It has the same three moves and rules, in NumPy on the few numbers of each step. The keys and values, which
-are large, stay in the engine's buffer and are never reordered. When beams are reordered, only a mask is: it
+It makes the same moves, in NumPy on the few numbers of each step. The keys and values, which are large, stay
+in the engine's buffer and are never reordered. When beams are reordered, only a mask is: it
 says which slots of the buffer are a beam's history. When the buffer is full, slots that are in no beam's
 history are dropped: most beams soon share all but their last few tokens. Finished sentences are dropped as
 well.
 
-Shape letters: B sentences, W beams, C candidates, L longest hypothesis, P slots of the buffer.
+Shape letters: B sentences, W beams, L longest hypothesis, P slots of the buffer.
 """
 
 from __future__ import annotations
@@ -17,20 +17,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_attention.decoding.hypotheses import (
-    FOUND,
-    NO_HYPOTHESIS,
+    RANKS,
+    Beams,
     BeamSearchResult,
     SearchRules,
+    first_beams,
+    grow,
     is_decided,
     num_candidates,
     penalty,
     result,
+    select,
 )
 from keras_attention.engine.base import State
+from keras_attention.engine.numpy import Functions
 
 if TYPE_CHECKING:
     from keras_attention.decoding.chosen_steps import ChosenSteps
 
+xp = Functions()
 # Rows that are done are dropped when they are a quarter of all, since doing so copies the others' state.
 LARGEST_SELECTED_SHARE = 0.75
 # Steps for which there is room in a buffer when it was made, or made room in.
@@ -61,74 +66,64 @@ def incremental_search(
         A `BeamSearchResult` of NumPy arrays.
     """
     limits = np.clip(np.asarray(max_lengths, "int32"), 0, max_length)
-    beam_size = rules.beam_size
-    width = num_candidates(beam_size)
-    beams = _Beams(limits, max_length, rules, state.masked)
-    found = {name: getattr(beams, name).copy() for name in FOUND}
+    width = num_candidates(rules.beam_size)
+    rows = _Rows(limits, max_length, rules, state.masked)
+    found = Beams(*(part.copy() for part in rows.beams))
     if state.engine.fixed_shapes:
-        beams.add_room(max_length)
-    tokens = np.full((len(limits), beam_size), rules.start_token_id, "int32")
+        rows.add_room(max_length)
+    tokens = np.full((len(limits), rules.beam_size), rules.start_token_id, "int32")
     for index in range(max_length):
-        done = beams.done(stop, index)
-        beams.write(found, done & beams.searched)
-        beams.searched &= ~done
-        left = int(beams.searched.sum())
+        done = rows.done(RANKS[stop], index)
+        rows.write(found, done & rows.searched)
+        rows.searched &= ~done
+        left = int(rows.searched.sum())
         if not left:
             break
         size = state.padded_batch_size(left)
         if size <= LARGEST_SELECTED_SHARE * len(tokens):
-            rows = _rows_to_keep(beams.searched, size)
-            state.select_rows(rows)
-            beams.select_rows(rows)
+            kept = _rows_to_keep(rows.searched, size)
+            state.select_rows(kept)
+            rows.select_rows(kept)
             if chosen is not None:
-                chosen.select_rows(rows)
-            tokens = tokens[rows]
-        if beams.used == beams.history_bias.shape[2]:
-            state.compact(beams.compact(), BLOCK * beam_size)
-        start = beams.see_own()
+                chosen.select_rows(kept)
+            tokens = tokens[kept]
+        if rows.used == rows.history_bias.shape[2]:
+            state.compact(rows.compact(), BLOCK * rules.beam_size)
+        start = rows.see_own()
         wanted = width if chosen is None else None
-        scores, ids = state.step(tokens, index, start, beams.history_bias, wanted)
+        scores, ids = state.step(tokens, index, start, rows.history_bias, wanted)
         if chosen is not None:
             scores, ids = chosen.best(scores, index)
-        tokens, parents = beams.grow(scores, ids, index, rules.end_token_id)
+        rows.beams, tokens, parents = grow(rows.beams, scores, ids, index, rules, xp)
+        rows.history_bias = select(rows.history_bias, parents, xp)
         state.reorder(parents)
         if chosen is not None:
             chosen.advance(parents, tokens, index)
         if made is not None:
             made(index + 1)
-    beams.write(found, beams.searched)
-    return result(found, limits, rules, np)
+    rows.write(found, rows.searched)
+    return result(found._asdict(), limits, rules, np)
 
 
-class _Beams:
-    """The hypotheses of the sentences that are still searched."""
+class _Rows:
+    """The sentences that are still searched, and which slots of the buffer their beams see."""
 
-    def __init__(
-        self,
-        limits: np.ndarray,
-        max_length: int,
-        rules: SearchRules,
-        masked: float,
-    ):
-        rows, beam_size = len(limits), rules.beam_size
-        self.beam_size = beam_size
-        self.alpha = rules.length_penalty
-        self.places = np.arange(rows)  # of the results
-        self.searched = np.ones(rows, bool)
+    def __init__(self, limits: np.ndarray, max_length: int, rules: SearchRules, masked: float):
+        self.beam_size = rules.beam_size
+        self.places = np.arange(len(limits))  # of the results
+        self.searched = np.ones(len(limits), bool)
         self.limits = limits
-        self.alive_scores = np.full((rows, beam_size), NO_HYPOTHESIS, "float32")
-        self.alive_scores[:, 0] = 0.0
-        self.alive_sequences = np.full((rows, beam_size, max_length), rules.pad_token_id, "int32")
-        self.finished_scores = np.full((rows, beam_size), NO_HYPOTHESIS, "float32")
-        self.finished_sequences = self.alive_sequences.copy()
+        self.penalties = penalty(limits.astype("float32"), rules.length_penalty, np)
+        self.beams = first_beams(len(limits), max_length, rules, xp)
         self.masked = masked
         self.used = 0  # slots of the buffer
-        self.history_bias = np.empty((rows, beam_size, 0), "float32")
+        self.history_bias = np.empty((len(limits), self.beam_size, 0), "float32")
 
     def select_rows(self, rows: np.ndarray) -> None:
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
                 setattr(self, name, value[rows])
+        self.beams = Beams(*(part[rows] for part in self.beams))
 
     def add_room(self, steps: int) -> None:
         """Make room for this many steps after the used slots."""
@@ -156,64 +151,15 @@ class _Beams:
         self.used += self.beam_size
         return start
 
-    def grow(self, scores, ids, index: int, end_token_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Do `grow_topk`, `grow_alive` and `grow_finished`.
-
-        Return the tokens (B, W) to feed next, and the beams (B, W) that they continue.
-        """
-        rows, beam_size, width = scores.shape
-        number = min(num_candidates(beam_size), beam_size * width)
-        line = np.arange(rows)[:, None]
-        scores = scores + self.alive_scores[:, :, None]
-        order = _best_places(scores.reshape(rows, -1), number)
-        scores = scores.reshape(rows, -1)[line, order]
-        tokens = ids.reshape(rows, -1)[line, order]
-        parents = order // width
-        is_end = tokens == end_token_id
-
-        ended = np.where(is_end, scores / self._penalty(np.array(index + 1)), NO_HYPOTHESIS)
-        self._grow_finished(ended, parents, index, end_token_id)
-
-        scores = np.where(is_end, NO_HYPOTHESIS, scores)
-        kept = _best_places(scores, beam_size)
-        tokens, parents = tokens[line, kept], parents[line, kept]
-        self.alive_scores = scores[line, kept]
-        self.alive_sequences = self.alive_sequences[line, parents]
-        self.alive_sequences[:, :, index] = tokens
-        self.history_bias = self.history_bias[line, parents]
-        return tokens, parents
-
-    def _grow_finished(self, ended, parents, index: int, end_token_id: int) -> None:
-        if not np.isfinite(ended).any():
-            return
-        line = np.arange(len(ended))[:, None]
-        sequences = self.alive_sequences[line, parents]
-        sequences[:, :, index] = end_token_id
-        scores = np.concatenate([self.finished_scores, ended], axis=1)
-        best = _best_places(scores, self.beam_size)
-        self.finished_scores = scores[line, best]
-        sequences = np.concatenate([self.finished_sequences, sequences], axis=1)
-        self.finished_sequences = sequences[line, best]
-
-    def done(self, stop: str, index: int) -> np.ndarray:
+    def done(self, rank: int | None, index: int) -> np.ndarray:
         """Return (B,) bool: whether a sentence is at its limit, or decided by the stopping rule."""
-        penalties = self._penalty(self.limits)
-        decided = is_decided(stop, self.alive_scores, self.finished_scores, penalties, np)
-        return (index >= self.limits) | decided
+        return (index >= self.limits) | is_decided(rank, self.beams, self.penalties, np)
 
-    def write(self, found: dict[str, np.ndarray], chosen: np.ndarray) -> None:
+    def write(self, found: Beams, chosen: np.ndarray) -> None:
         """Write what was found for the chosen sentences to their rows of the results."""
         rows = np.flatnonzero(chosen)
-        for name, array in found.items():
-            array[self.places[rows]] = getattr(self, name)[rows]
-
-    def _penalty(self, lengths: np.ndarray) -> np.ndarray:
-        return penalty(lengths.astype("float32"), self.alpha, np)
-
-
-def _best_places(scores: np.ndarray, number: int) -> np.ndarray:
-    """Return the indices of each row's largest scores, descending; ties keep their order, NaN is last."""
-    return np.argsort(-scores, axis=1, kind="stable")[:, :number]
+        for results, part in zip(found, self.beams, strict=True):
+            results[self.places[rows]] = part[rows]
 
 
 def _rows_to_keep(searched: np.ndarray, size: int) -> np.ndarray:

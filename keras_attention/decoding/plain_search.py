@@ -2,8 +2,7 @@
 
 The algorithm is tensor2tensor's, which produced the paper's numbers: beam 4 and length penalty 0.6
 (section 6.1 of "Attention Is All You Need"; Wu et al. 2016, equation 14).
-Each step makes three moves: `grow_topk` expands the alive hypotheses, `grow_alive` keeps the best
-that continue, `grow_finished` keeps the best that have ended.
+The moves of each step, `grow_topk`, `grow_alive` and `grow_finished`, are in `hypotheses.py`.
 
 Shape letters: B sentences, W beams, C candidates, L longest hypothesis, V vocabulary.
 """
@@ -21,15 +20,18 @@ from keras import ops
 
 from keras_attention.decoding.hypotheses import (
     EMPTY,
-    FOUND,
+    RANKS,
+    Beams,
     BeamSearchResult,
     SearchRules,
     StoppingRule,
-    exist,
+    first_beams,
+    grow,
     is_decided,
     num_candidates,
     penalty,
     result,
+    select,
 )
 from keras_attention.decoding.sampled_tokens import sampled_tokens
 from keras_attention.utils.arguments import BeamSize, Has, LengthPenalty, checked
@@ -131,18 +133,6 @@ class Choice(NamedTuple):
     uniforms: Any = None  # (B, L), the random numbers that `SearchRules.sampling` needs
 
 
-class _Beams(NamedTuple):
-    """What the loop carries, beside the cache."""
-
-    index: Any  # () int32, the position that is fed next
-    done: Any  # (B,) bool, True if the sentence is frozen
-    last_tokens: Any  # (B, W) int32, the tokens to feed
-    alive_sequences: Any  # (B, W, L) int32
-    alive_scores: Any  # (B, W) float32, log-probability, not penalised
-    finished_sequences: Any  # (B, W, L) int32
-    finished_scores: Any  # (B, W) float32, penalised
-
-
 @checked
 def beam_search(
     step: Step,
@@ -232,8 +222,13 @@ def beam_search(
     check_states(cache, rows, beam_size, "`cache`: all")
     rules = SearchRules(beam_size, start_token_id, end_token_id, pad_token_id, length_penalty)
     choice = Choice() if constraint is None else Choice(constraint, constraint_state)
-    found = find_hypotheses(step, cache, max_lengths, rules, stop, max_length, choice)
+    found = find_hypotheses(step, cache, max_lengths, rules, RANKS[stop], max_length, choice)
     return result(*found, rules, ops)
+
+
+def reorder(cache: Any, parents: Any) -> Any:
+    """Return the cache of the hypotheses that continue."""
+    return keras.tree.map_structure(lambda leaf: select(leaf, parents, ops), cache)
 
 
 def find_hypotheses(
@@ -241,99 +236,56 @@ def find_hypotheses(
     cache: Any,
     max_lengths: Any,
     rules: SearchRules,
-    stop: str,
-    max_length: int,
+    rank: Any,
+    max_length: Any,
     choice: Choice,
+    reordered: Callable[[Any, Any], Any] = reorder,
 ) -> tuple[dict[str, Any], Any]:
     """Do what `beam_search` says, and return what `hypotheses.result` takes. It has no infinite numbers.
 
-    `choice` says what chooses tokens, besides their scores.
+    `rank` is that of the stopping rule; `choice` says what chooses tokens, besides their scores; and
+    `reordered` gives the cache of the hypotheses that continue.
     """
-    beam_size, end_token_id, length_penalty = (
-        rules.beam_size,
-        rules.end_token_id,
-        rules.length_penalty,
-    )
     constraint, state, uniforms = choice
     (rows,) = static_shape(max_lengths) or (None,)
     max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
-    longest_penalty = _penalty(max_lengths, length_penalty)
+    penalties = penalty(ops.cast(max_lengths, "float32"), rules.length_penalty, ops)
 
-    def unfinished(beams, cache, state):
-        return ops.logical_not(ops.all(beams.done))
-
-    def advance(beams, cache, state):
-        results = step(beams.last_tokens, beams.index, cache)
-        logits, cache = check_step(results, cache, rows, beam_size, end_token_id)
+    def advance(index, done, tokens, beams, cache, state):
+        results = step(tokens, index, cache)
+        logits, cache = check_step(results, cache, rows, rules.beam_size, rules.end_token_id)
         allowed = None
         if constraint is not None:
-            allowed = constraint.allowed(state, beams.index)
-            logits = rescored(constraint, logits, state, beams.index)
-        drawn = None if uniforms is None else ops.take(uniforms, beams.index, axis=1)
-        scores, tokens, parents = grow_topk(logits, beams.alive_scores, rules, allowed, drawn)
-        sequences = append(_select(beams.alive_sequences, parents), tokens, beams.index)
-        is_end = ops.equal(tokens, end_token_id)
-        alive_scores, kept = grow_alive(scores, is_end, beam_size)
-        finished_sequences, finished_scores = grow_finished(
-            beams.finished_sequences,
-            beams.finished_scores,
-            sequences,
-            ops.where(
-                is_end & exist(scores), scores / _penalty(beams.index + 1, length_penalty), EMPTY
-            ),
-        )
-        parents, tokens = (ops.take_along_axis(t, kept, axis=1) for t in (parents, tokens))
-        cache = reorder(cache, parents)
+            allowed = constraint.allowed(state, index)
+            logits = rescored(constraint, logits, state, index)
+        drawn = None if uniforms is None else ops.take(uniforms, index, axis=1)
+        best = best_tokens(logits, rules, allowed, drawn)
+        grown, tokens, parents = grow(beams, *best, index, rules, ops)
+        cache = reordered(cache, parents)
         if constraint is not None:
-            state = constraint.advance(reorder(state, parents), tokens, beams.index)
-        grown = beams._replace(
-            index=beams.index + 1,
-            last_tokens=tokens,
-            alive_sequences=_select(sequences, kept),
-            alive_scores=alive_scores,
-            finished_sequences=finished_sequences,
-            finished_scores=finished_scores,
-        )
-        grown = _freeze(beams, grown)
-        decided = is_decided(stop, grown.alive_scores, grown.finished_scores, longest_penalty, ops)
-        at_limit = ops.greater_equal(grown.index, max_lengths)
-        return grown._replace(done=beams.done | decided | at_limit), cache, state
+            state = constraint.advance(reorder(state, parents), tokens, index)
+        grown = _frozen(done, beams, grown)
+        index = index + 1
+        done = done | is_decided(rank, grown, penalties, ops) | (index >= max_lengths)
+        return index, done, tokens, grown, cache, state
 
-    beams = _first_beams(max_lengths, max_length, rules)
     if constraint is not None:
-        check_states(state, rows, beam_size, constraint=constraint)
-    beams, _, _ = ops.while_loop(unfinished, advance, (beams, cache, state))
-    found = {name: getattr(beams, name) for name in FOUND}
-    return found, max_lengths
+        check_states(state, rows, rules.beam_size, constraint=constraint)
+    number = ops.shape(max_lengths)[0]
+    tokens = ops.full((number, rules.beam_size), rules.start_token_id, dtype="int32")
+    beams = first_beams(number, max_length, rules, ops)
+    first = (ops.zeros((), dtype="int32"), max_lengths <= 0, tokens, beams, cache, state)
+    last = ops.while_loop(lambda _, done, *others: ops.logical_not(ops.all(done)), advance, first)
+    return last[3]._asdict(), max_lengths
 
 
-def grow_topk(logits, alive_scores, rules: SearchRules, allowed=None, uniforms=None):
-    """Return the best continuations of all alive hypotheses of each sentence, or the drawn one.
+def _frozen(done: Any, before: Beams, after: Beams) -> Beams:
+    """Return the new beams, but the old ones for sentences that are done."""
 
-    Args:
-        logits: (B, W, V) logits of the next token, of any float dtype.
-        alive_scores: (B, W) log-probabilities of the hypotheses so far.
-        rules: The rules of the search.
-        allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score about `EMPTY`.
-        uniforms: (B,) random numbers, if `rules` say that tokens are drawn.
+    def choose(old, new):
+        return ops.where(ops.reshape(done, (-1,) + (1,) * (len(old.shape) - 1)), old, new)
 
-    Returns:
-        `scores` (B, C) log-probabilities, descending; `tokens` (B, C); and `parents` (B, C), the
-        continued beams, int32. There are `num_candidates` of a sentence, or fewer if W * V is smaller. Ties
-        go to the lower beam, then to the lower token (PyTorch leaves the order of equal logits open).
-    """
-    batch_size, beam_size, _ = ops.shape(logits)
-    # A beam gives at most C candidates.
-    log_probabilities, tokens = best_tokens(logits, rules, allowed, uniforms)
-    width = tokens.shape[-1]
-    scores = log_probabilities + alive_scores[:, :, None]
-    scores, order = ops.top_k(
-        ops.reshape(scores, (batch_size, beam_size * width)),
-        min(num_candidates(beam_size), beam_size * width),
-    )
-    order = ops.cast(order, "int32")
-    tokens = ops.reshape(tokens, (batch_size, beam_size * width))
-    return scores, ops.take_along_axis(tokens, order, axis=1), ops.floor_divide(order, width)
+    return Beams(*map(choose, before, after))
 
 
 def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None):
@@ -370,95 +322,7 @@ def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None):
     return ops.reshape(best, shape), ops.cast(ops.reshape(tokens, shape), "int32")
 
 
-def grow_alive(scores, is_end, beam_size: int):
-    """Return the best candidates that have not ended.
-
-    Args:
-        scores: (B, C) log-probabilities, descending.
-        is_end: (B, C) bool, True if the candidate ends with EOS.
-        beam_size: Number of beams W.
-
-    Returns:
-        `alive_scores` (B, W), `EMPTY` in empty slots, and their indices `kept` (B, W), int32, among the
-        candidates.
-    """
-    scores, kept = ops.top_k(ops.where(is_end, EMPTY, scores), beam_size)
-    return scores, ops.cast(kept, "int32")
-
-
-def grow_finished(finished_sequences, finished_scores, sequences, scores):
-    """Return the best of the finished hypotheses and of the candidates that end now.
-
-    Args:
-        finished_sequences: (B, W, L), the finished hypotheses so far.
-        finished_scores: (B, W) penalised scores, `EMPTY` in empty slots.
-        sequences: (B, C, L), the candidates.
-        scores: (B, C) penalised scores, `EMPTY` for candidates that do not end.
-
-    Returns:
-        The new `finished_sequences` and `finished_scores`, descending. Ties go to the older one.
-    """
-    beam_size = finished_scores.shape[1]
-    sequences = ops.concatenate([finished_sequences, sequences], axis=1)
-    scores, kept = ops.top_k(ops.concatenate([finished_scores, scores], axis=1), beam_size)
-    return _select(sequences, ops.cast(kept, "int32")), scores
-
-
 def rescored(constraint, logits, state, index):
     """Return the logits as the constraint wants them, if it does."""
     rescore = getattr(constraint, "rescore", None)
     return logits if rescore is None else rescore(logits, state, index)
-
-
-def _first_beams(max_lengths: Any, max_length: int, rules: SearchRules) -> _Beams:
-    """Return the initial beams: one alive hypothesis, the empty one, and none finished."""
-    batch_size, beam_size = ops.shape(max_lengths)[0], rules.beam_size
-    sequences = ops.full((batch_size, beam_size, max_length), rules.pad_token_id, dtype="int32")
-    nothing = ops.full((batch_size, beam_size), EMPTY, dtype="float32")
-    is_first = ops.equal(ops.arange(beam_size), 0)
-    return _Beams(
-        index=ops.zeros((), dtype="int32"),
-        done=ops.less_equal(max_lengths, 0),
-        last_tokens=ops.full((batch_size, beam_size), rules.start_token_id, dtype="int32"),
-        alive_sequences=sequences,
-        alive_scores=ops.where(is_first, ops.zeros_like(nothing), nothing),
-        finished_sequences=sequences,
-        finished_scores=nothing,
-    )
-
-
-def _penalty(length, length_penalty: float):
-    """Return the penalty of integer lengths."""
-    return penalty(ops.cast(length, "float32"), length_penalty, ops)
-
-
-def _freeze(old: _Beams, new: _Beams) -> _Beams:
-    """Return the new beams, but the old ones for sentences that are done."""
-
-    def choose(before, after):
-        done = ops.reshape(old.done, (-1,) + (1,) * (len(before.shape) - 1))
-        return ops.where(done, before, after)
-
-    return new._replace(**{name: choose(getattr(old, name), getattr(new, name)) for name in FOUND})
-
-
-def append(sequences, tokens, index):
-    """Return `sequences` (B, C, L) with `tokens` (B, C) at position `index`."""
-    here = ops.equal(ops.arange(sequences.shape[-1], dtype="int32"), index)
-    return ops.where(here, tokens[:, :, None], sequences)
-
-
-def _select(values, places):
-    """Return the rows `places` (B, C) along axis 1 of `values` (B, W, ...), as (B, C, ...)."""
-    batch_size, num_rows, *rest = ops.shape(values)
-    if num_rows == 1 and places.shape[1] == 1:  # greedy: there is nothing to choose
-        return values
-    first = ops.expand_dims(ops.arange(batch_size, dtype="int32") * num_rows, 1)
-    # One gather of whole rows: much faster than take_along_axis, which gathers numbers.
-    rows = ops.take(ops.reshape(values, (batch_size * num_rows, *rest)), first + places, axis=0)
-    return ops.reshape(rows, (batch_size, places.shape[1], *rest))
-
-
-def reorder(cache, parents):
-    """Return the cache of the hypotheses that continue."""
-    return keras.tree.map_structure(lambda leaf: _select(leaf, parents), cache)

@@ -41,11 +41,11 @@ def export_saved_model(
     but `tensorflow_text`, which has the operations of SentencePiece; TensorFlow Serving has them built in.
     The signatures:
 
-    * `translate(texts, beam_size, n_best)`: `texts` (B,) strings; the others are int32 numbers. Returns
+    * `translate(texts, n_best)`: `texts` (B,) strings; an int32 number of at most `beam_size`. Returns
       `translations` (B, n_best), different texts, best first, and `scores` (B, n_best), as
       `Translator.translate` does. An empty text gives an empty one with score 0. Where a beam has fewer
       translations, "" with score `-inf` fills up.
-    * `serving_default(texts)`: the same with `beam_size` and one translation.
+    * `serving_default(texts)`: the same with one translation.
     * `score(sources, targets)`: strings (B,) and (B,). Returns `log_probabilities` (B,), the sum over the
       tokens of a target, its end token included; about -1e30 if one of them is never produced.
 
@@ -56,7 +56,7 @@ def export_saved_model(
         model: A built `Transformer`, or a `TransformerSpec`.
         tokenizer: Its `Tokenizer`, a "bpe" one.
         folder: The folder to write; it is created.
-        beam_size: That of `serving_default`, and the default in `translate`. Defaults to 4.
+        beam_size: Number of beams. Defaults to 4.
         length_penalty: The paper's alpha. Defaults to 0.6.
         max_extra_length: Largest number of tokens that a translation may have more than its source.
             Defaults to 50.
@@ -85,7 +85,7 @@ def export_saved_model(
     >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
     ...     path = export_saved_model(model, tokenizer, f"{folder}/model")
     ...     translate = tf.saved_model.load(path).signatures["translate"]
-    ...     found = translate(texts=tf.constant(["a house"]), beam_size=tf.constant(4), n_best=tf.constant(2))
+    ...     found = translate(texts=tf.constant(["a house"]), n_best=tf.constant(2))
     """
     spec, path = begin_export(model, tokenizer, folder, overwrite, "algorithm", "model")
     _check_exportable(spec, tokenizer)
@@ -97,7 +97,8 @@ def export_saved_model(
     options = SearchOptions(beam_size, length_penalty, max_extra_length, max_length)
     with atomic_folder(path, replace=overwrite) as partial:
         write_graph(spec.map_weights(as_array), tokenizer, options, partial)
-        write_manifest(partial, "saved_model")
+        search = {"beam_size": beam_size, "length_penalty": length_penalty}
+        write_manifest(partial, "saved_model", search=search)
     return path
 
 

@@ -1,12 +1,10 @@
 """The graph of a SavedModel: what `Translator` does, in operations of TensorFlow and tensorflow-text.
 
-`engine/forward.py` computes the model, as for the engine. The search has the moves and rules of
-`plain_search.py`; here the number of beams, too, is known only when the graph runs. As in
+`engine/forward.py` computes the model, as for the engine, and `plain_search.py` searches. As in
 `incremental_search.py`, the beams of a sentence share one buffer of keys and values, and only the mask of
 their histories is reordered.
 
-Shape letters: B sentences, W beams, C candidates, S source, L longest hypothesis, P slots of the buffer,
-V vocabulary.
+Shape letters: B sentences, W beams, S source, L longest hypothesis, P slots of the buffer, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,16 +19,17 @@ from keras import ops
 from keras_attention.data.normalization import INVISIBLE, NORMALIZATIONS
 from keras_attention.decoding.batching import LARGEST_BUFFER
 from keras_attention.decoding.hypotheses import (
-    EMPTY,
     NO_HYPOTHESIS,
+    BeamSearchResult,
+    SearchRules,
     exist,
-    is_beyond_reach,
-    penalty,
+    result,
+    select,
 )
+from keras_attention.decoding.plain_search import Choice, find_hypotheses
 from keras_attention.engine.forward import Step, decode, encode
 from keras_attention.engine.tensorflow import TensorFlowOperations
 from keras_attention.spec import SSRUSpec, TransformerSpec
-from keras_attention.utils.arguments import LARGEST_BEAM
 
 LAST_SPACE = 0x3000  # the last character of which `str.isspace` is true
 
@@ -55,9 +54,9 @@ def write_graph(
     module.all_weights, module.pieces = model.variables, text.pieces
     string, number = tf.TensorSpec((None,), tf.string), tf.TensorSpec((), tf.int32)
 
-    @tf.function(input_signature=[string, number, number], autograph=False)
-    def translate(texts, beam_size=tf.constant(options.beam_size), n_best=tf.constant(1)):  # noqa: B008
-        return _translate(text, model, texts, beam_size, n_best)
+    @tf.function(input_signature=[string, number], autograph=False)
+    def translate(texts, n_best=tf.constant(1)):  # noqa: B008
+        return _translate(text, model, texts, n_best)
 
     @tf.function(input_signature=[string, string], autograph=False)
     def score(sources, targets):
@@ -66,7 +65,7 @@ def write_graph(
     # With one input for each row, TensorFlow Serving can join what several clients send.
     @tf.function(input_signature=[string], autograph=False)
     def serve(texts):
-        return translate(texts, tf.constant(options.beam_size), tf.constant(1))
+        return translate(texts, tf.constant(1))
 
     module.translate, module.score = translate, score
     signatures = {"serving_default": serve, "translate": translate, "score": score}
@@ -143,18 +142,11 @@ class GraphOperations(TensorFlowOperations):
         return tf.transpose(states, (1, 0, 2))
 
 
-class _Beams(NamedTuple):
-    """What the loop carries."""
+class _Cache(NamedTuple):
+    """What a step leaves to the next one."""
 
-    index: Any  # () int32, the position that is fed next
-    done: Any  # (B,) bool
-    tokens: Any  # (B, W) int32, the tokens to feed
-    parents: Any  # (B, W) int32, the beams of the last step that these continue
+    parents: Any  # (B, W) int32, the beams of the last step that the present ones continue
     history_bias: Any  # (B, W, P)
-    alive_sequences: Any  # (B, W, L) int32
-    alive_scores: Any  # (B, W), log-probabilities
-    finished_sequences: Any  # (B, W, L) int32
-    finished_scores: Any  # (B, W), penalised
     buffers: Any  # of a block keys and values (N, B, P, d), or its cell's state (B, W, D)
 
 
@@ -228,166 +220,95 @@ class ModelOperations:
         losses = tf.where(targets != self.spec.pad_token_id, losses, 0.0)
         return -tf.reduce_sum(tf.reshape(losses, (rows, length)), axis=1)
 
-    def search(self, source_ids: Any, limits: Any, beam_size: Any, rank: Any) -> tuple[Any, Any]:
+    def search(self, source_ids: Any, limits: Any, rank: Any) -> BeamSearchResult:
         """Search like `beam_search`.
 
         Args:
             source_ids: (B, S).
             limits: (B,), the longest hypothesis of each sentence; 0 searches none.
-            beam_size: W.
             rank: A sentence is done when its finished hypothesis of this rank cannot be beaten.
-
-        Returns:
-            Tokens (B, W, L), the end and padding behind, and scores (B, W), best first, `EMPTY` or less
-            where there is no hypothesis.
         """
-        spec, alpha = self.spec, self.options.length_penalty
+        spec, beam_size = self.spec, self.options.beam_size
+        rules = SearchRules(
+            beam_size,
+            spec.start_token_id,
+            spec.end_token_id,
+            spec.pad_token_id,
+            self.options.length_penalty,
+        )
         memory, memory_bias = self._encode(source_ids)
-        rows, longest = tf.size(limits), tf.maximum(tf.reduce_max(limits), 1)
-        own_bias = (1.0 - tf.eye(beam_size, batch_shape=[rows])) * self._operations.masked
-        longest_penalty = penalty(tf.cast(limits, "float32"), alpha, ops)
-        # Greedy search must not end at a token that is only second best.
-        candidates = tf.where(beam_size > 1, 2 * beam_size, 1)
-        width = tf.minimum(candidates, spec.target_vocabulary_size)
-        number = tf.minimum(candidates, beam_size * width)
-
-        def advance(*carried: Any) -> _Beams:
-            old = _Beams(*carried)
-            bias = tf.concat([old.history_bias, own_bias], axis=2)
-            logits, buffers = self._decoded(old, bias, memory, memory_bias)
-            best, tokens = tf.math.top_k(logits, width)
-            best -= tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
-            scores = tf.reshape(best, (rows, beam_size, width)) + old.alive_scores[:, :, None]
-            scores, order = tf.math.top_k(tf.reshape(scores, (rows, beam_size * width)), number)
-            tokens = _at(tf.reshape(tokens, (rows, beam_size * width)), order)
-            parents = order // width
-            is_end = tokens == spec.end_token_id
-            is_here = tf.range(longest) == old.index
-            sequences = tf.where(is_here, tokens[:, :, None], _at(old.alive_sequences, parents))
-            ended = scores / penalty(tf.cast(old.index + 1, "float32"), alpha, ops)
-            ended = tf.where(is_end & exist(scores), ended, EMPTY)
-            finished_scores, places = tf.math.top_k(
-                tf.concat([old.finished_scores, ended], axis=1), beam_size
-            )
-            finished = tf.concat([old.finished_sequences, sequences], axis=1)
-            alive_scores, kept = tf.math.top_k(tf.where(is_end, EMPTY, scores), beam_size)
-            parents = _at(parents, kept)
-            is_decided = is_beyond_reach(
-                finished_scores[:, rank], alive_scores, longest_penalty, ops
-            )
-            is_frozen = old.done[:, None]
-            return _Beams(
-                old.index + 1,
-                old.done | is_decided | (old.index + 1 >= limits),
-                _at(tokens, kept),
-                parents,
-                _at(bias, parents),
-                tf.where(is_frozen[..., None], old.alive_sequences, _at(sequences, kept)),
-                tf.where(is_frozen, old.alive_scores, alive_scores),
-                tf.where(is_frozen[..., None], old.finished_sequences, _at(finished, places)),
-                tf.where(is_frozen, old.finished_scores, finished_scores),
-                buffers,
-            )
-
-        first = self._first_beams(limits, beam_size, longest)
-        # What has no slot yet grows.
-        shapes = tf.nest.map_structure(
-            lambda part: tf.TensorShape([size or None for size in part.shape]), first
-        )
-        last = _Beams(
-            *tf.while_loop(
-                lambda *carried: ~tf.reduce_all(_Beams(*carried).done), advance, first, shapes
-            )
-        )
-        return _results(last, limits)
-
-    def _first_beams(self, limits: Any, beam_size: Any, longest: Any) -> _Beams:
-        """Return the beams before the first step: one of each sentence is alive, with the start token."""
         rows = tf.size(limits)
-        nothing = tf.fill((rows, beam_size), EMPTY)
-        none_yet = tf.fill((rows, beam_size, longest), self.spec.pad_token_id)
-        return _Beams(
-            tf.constant(0),
-            limits <= 0,
-            tf.fill((rows, beam_size), self.spec.start_token_id),
+        own_bias = (1.0 - tf.eye(beam_size, batch_shape=[rows])) * self._operations.masked
+
+        def step(tokens: Any, index: Any, cache: _Cache) -> tuple[Any, _Cache]:
+            bias = tf.concat([cache.history_bias, own_bias], axis=2)
+            lines = tf.reshape(tf.range(rows)[:, None] * beam_size + cache.parents, (-1,))
+            position = self._positions[1][index : index + 1]
+            (logits, _), buffers = decode(
+                self._operations,
+                self._weights,
+                Step(tokens, position, None, bias[:, None], lines),
+                cache.buffers,
+                memory,
+                memory_bias,
+                None,
+            )
+            logits = tf.reshape(logits, (rows, beam_size, spec.target_vocabulary_size))
+            return logits, _Cache(cache.parents, bias, buffers)
+
+        def reordered(cache: _Cache, parents: Any) -> _Cache:
+            return _Cache(parents, select(cache.history_bias, parents, ops), cache.buffers)
+
+        cache = _Cache(
             tf.zeros((rows, beam_size), "int32"),
             tf.zeros((rows, beam_size, 0)),
-            none_yet,
-            tf.where(tf.range(beam_size) == 0, 0.0, nothing),
-            none_yet,
-            nothing,
             self._first_buffers(rows, beam_size),
         )
-
-    def _decoded(self, old: _Beams, bias: Any, memory: Any, memory_bias: Any) -> tuple[Any, Any]:
-        """Return the logits of the tokens of all beams, and the buffers with their keys and values."""
-        rows, beam_size = tf.unstack(tf.shape(old.tokens))
-        lines = tf.range(rows)[:, None] * beam_size + old.parents
-        step = Step(
-            old.tokens,
-            self._positions[1][old.index : old.index + 1],
-            None,
-            bias[:, None],
-            tf.reshape(lines, (-1,)),
+        # What has no slot yet grows.
+        cache = tf.nest.map_structure(
+            lambda part: tf.compat.v1.placeholder_with_default(
+                part, [size or None for size in part.shape]
+            ),
+            cache,
         )
-        (logits, _), buffers = decode(
-            self._operations, self._weights, step, old.buffers, memory, memory_bias, None
-        )
-        return logits, buffers
-
-
-def _results(last: _Beams, limits: Any) -> tuple[Any, Any]:
-    """Return tokens and scores of what has ended or, of a sentence without any, of what is alive."""
-    has_ended = exist(last.finished_scores[:, :1])
-    scores = tf.where(has_ended, last.finished_scores, last.alive_scores)
-    is_searched = (limits > 0)[:, None]
-    return (
-        tf.where(has_ended[..., None], last.finished_sequences, last.alive_sequences),
-        tf.where(is_searched, scores, EMPTY),
-    )
+        longest = tf.maximum(tf.reduce_max(limits), 1)
+        found = find_hypotheses(step, cache, limits, rules, rank, longest, Choice(), reordered)
+        return result(*found, rules, ops)
 
 
 def _translate(
-    text: TextOperations, model: ModelOperations, texts: Any, beam_size: Any, n_best: Any
+    text: TextOperations, model: ModelOperations, texts: Any, n_best: Any
 ) -> dict[str, Any]:
     """Return the n best translations of texts (B,), and their scores."""
-    asked = [
-        tf.debugging.Assert(
-            (beam_size >= 1) & (beam_size <= LARGEST_BEAM),
-            [f"`beam_size` must be from 1 to {LARGEST_BEAM}. Received:", beam_size],
-        ),
-        tf.debugging.Assert(
-            (n_best >= 1) & (n_best <= beam_size),
-            ["`n_best` must be from 1 to `beam_size`. Received:", n_best, "with", beam_size],
-        ),
-    ]
-    with tf.control_dependencies(asked):
-        beam_size, n_best = tf.identity(beam_size), tf.identity(n_best)
+    beam_size = model.options.beam_size
+    problem = [f"`n_best` must be from 1 to {beam_size}, the beam size. Received:", n_best]
+    is_right = (n_best >= 1) & (n_best <= beam_size)
+    with tf.control_dependencies([tf.debugging.Assert(is_right, problem)]):
+        n_best = tf.identity(n_best)
     source_ids, is_empty = text.encode(_at_least_one(texts), "source")
     source_ids, lengths = _checked(source_ids, model, "source")
     limits = tf.minimum(lengths + model.options.max_extra_length, model.longest[1])
     limits = tf.where(is_empty, 0, limits)
     # As large as `Batching` allows.
-    size = tf.cast(tf.size(limits) * beam_size, "int64") * tf.cast(beam_size, "int64")
-    is_small = size * tf.cast(tf.reduce_max(limits), "int64") <= LARGEST_BUFFER
-    problem = [
-        "Too much at once. Give fewer texts, shorter ones, or a smaller `beam_size` than",
-        beam_size,
-    ]
-    with tf.control_dependencies([tf.debugging.Assert(is_small, problem)]):
+    size = tf.cast(tf.size(limits), "int64") * tf.cast(tf.reduce_max(limits), "int64")
+    is_small = size * beam_size**2 <= LARGEST_BUFFER
+    problem = f"Too much at once for {beam_size} beams. Give fewer texts, or shorter ones."
+    with tf.control_dependencies([tf.debugging.Assert(is_small, [problem])]):
         limits = tf.identity(limits)
     # Only who wants the n best waits for the certainty of the others.
     rank = tf.where(n_best > 1, beam_size - 1, 0)
-    found, scores = model.search(source_ids, limits, beam_size, rank)
-    rows, longest = tf.shape(found)[0], tf.shape(found)[2]
-    written = tf.reshape(text.decode(tf.reshape(found, (-1, longest))), (rows, beam_size))
+    found, scores, *_ = model.search(source_ids, limits, rank)
+    written = text.decode(tf.reshape(found, (-1, tf.shape(found)[2])))
+    written = tf.reshape(written, (-1, beam_size))
     is_there = exist(scores)
     # Other tokens may spell the same text; of those the best one is kept.
     is_same = (written[:, :, None] == written[:, None]) & is_there[:, None]
     is_before = tf.linalg.band_part(tf.ones((beam_size, beam_size)), -1, 0) - tf.eye(beam_size)
     is_kept = is_there & ~tf.reduce_any(is_same & (is_before > 0), axis=2)
     order = tf.argsort(tf.cast(~is_kept, "int32"), axis=1, stable=True)[:, :n_best]
-    is_kept, written, scores = (_at(part, order) for part in (is_kept, written, scores))
+    is_kept, written, scores = (
+        tf.gather(part, order, batch_dims=1) for part in (is_kept, written, scores)
+    )
     is_first = tf.range(n_best) == 0
     nothing = tf.where(is_empty[:, None] & is_first, 0.0, NO_HYPOTHESIS)
     return {
@@ -435,8 +356,3 @@ def _checked(ids: Any, model: ModelOperations, side: str) -> tuple[Any, Any]:
 def _escaped(pattern: str) -> str:
     """Return a class of characters as RE2 reads it: it knows no NUL and no escapes of Python."""
     return "".join(c if c in "[-]" else f"\\x{{{ord(c):x}}}" for c in pattern)
-
-
-def _at(values: Any, places: Any) -> Any:
-    """Return what stands at places (B, C) along axis 1 of values (B, W, ...)."""
-    return tf.gather(values, places, batch_dims=1)

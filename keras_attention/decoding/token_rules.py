@@ -19,7 +19,8 @@ from keras_attention.decoding.constraints import (
     for_each_beam,
     token_at,
 )
-from keras_attention.decoding.plain_search import Constraint, append, rescored
+from keras_attention.decoding.hypotheses import append
+from keras_attention.decoding.plain_search import Constraint, rescored
 from keras_attention.decoding.requests import Request
 from keras_attention.engine.base import TokenRules
 
@@ -98,7 +99,7 @@ class RestrictedTokens:
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Append the tokens."""
-        return {"tokens": append(state["tokens"], token_ids, index)}
+        return {"tokens": append(state["tokens"], token_ids, index, ops)}
 
 
 def _shifted(tokens: Any, number: int) -> Any:

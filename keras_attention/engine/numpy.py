@@ -18,7 +18,7 @@ LARGEST_SCORES = 2**24
 
 
 class Functions:
-    """NumPy's functions and those of `keras.ops` that NumPy lacks, as far as `Operations` uses them."""
+    """NumPy's functions and those of `keras.ops` that NumPy lacks, as far as engine and search use them."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
@@ -30,6 +30,12 @@ class Functions:
     @staticmethod
     def cast(x: Any, dtype: str) -> np.ndarray:
         return np.asarray(x, dtype)
+
+    @staticmethod
+    def top_k(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of rows; ties keep their order, NaN is last."""
+        places = np.argsort(-x, axis=1, kind="stable")[:, :k]
+        return x[np.arange(len(x))[:, None], places], places
 
     @staticmethod
     def relu(x: np.ndarray) -> np.ndarray:

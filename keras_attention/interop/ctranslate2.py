@@ -135,7 +135,7 @@ def export_ctranslate2(
         save_tokenizer(tokenizer, partial / TOKENIZER_FOLDER)
         if target is not tokenizer:
             save_tokenizer(target, partial / TARGET_TOKENIZER_FOLDER)
-        write_manifest(partial, "ctranslate2", quantization)
+        write_manifest(partial, "ctranslate2", quantization=quantization)
     return path
 
 

@@ -53,10 +53,9 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
     tokenizer.save(folder)
 
 
-def write_manifest(folder: Path, kind: str, quantization: str | None = None) -> None:
-    """Write the list of the files of an export of this kind, after all of them."""
-    rounded = {} if quantization is None else {"quantization": quantization}
-    EXPORT.seal(folder, {"exported": kind, **rounded})
+def write_manifest(folder: Path, kind: str, **said: Any) -> None:
+    """Write the list of the files of an export of this kind, after all of them, and what else is said."""
+    EXPORT.seal(folder, {"exported": kind, **said})
 
 
 def verify_export(folder: Path, kind: str) -> None:

@@ -85,7 +85,8 @@ def check_export(
 
     The programs that read the export are this package, where it reads the format, and the program that the
     format is for, where it is installed. All search greedily, by which the same weights give the same
-    translations in each, but for a rare tie. Weights that were rounded give others here and there.
+    translations in each, but for a rare tie; a SavedModel, whose search is its own, as it was exported.
+    Weights that were rounded give others here and there.
 
     Args:
         translator: The translator that was exported.
@@ -125,7 +126,8 @@ def check_export(
         )
     manifest, programs, not_installed = programs_of(folder)
     plain = dict.fromkeys(("constraint", "sampling", "restrictions", "split_sentences"))
-    changes: dict[str, Any] = {**SEARCH, **plain, "engine": "auto"}
+    own_search = read_signed_json(folder / MANIFEST).get("search", {})
+    changes: dict[str, Any] = {**SEARCH, **own_search, **plain, "engine": "auto"}
     original = dataclasses.replace(translator, **changes)
     wanted = original(full)
     differences = {
@@ -206,8 +208,7 @@ def _tensorflow(folder: Path, texts: list[str], original: Translator) -> list[st
     import tensorflow_text  # noqa: F401  It has the operations of SentencePiece.
 
     program = tf.saved_model.load(str(folder)).signatures["translate"]
-    one = tf.constant(1)
-    found = program(texts=tf.constant(texts), beam_size=one, n_best=one)["translations"]
+    found = program(texts=tf.constant(texts), n_best=tf.constant(1))["translations"]
     return [text.decode("utf-8") for text in found[:, 0].numpy()]
 
 
