@@ -60,6 +60,7 @@ _PUBLIC_NAMES = {
         "Translation",
         "Translator",
         "beam_search",
+        "export_onnx",
         "export_saved_model",
         "verify_preset",
     ),
@@ -76,7 +77,7 @@ _PUBLIC_NAMES = {
         "training_flops",
         "write_report",
     ),
-    "interop": ("export_ctranslate2", "export_hugging_face", "export_onnx"),
+    "interop": ("export_ctranslate2", "export_hugging_face"),
     "spec": ("PRESETS", "TransformerSpec"),
     "callbacks": (
         "AttentionLog",

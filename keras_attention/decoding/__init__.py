@@ -11,6 +11,7 @@ _PLACES = {
     "sampling": ("Sampling",),
     "translation": ("Translation",),
     "translator": ("Translator",),
+    "onnx_export": ("export_onnx",),
     "saved_model": ("export_saved_model",),
     "verified_preset": ("VerifiedPreset", "verify_preset"),
 }

@@ -11,6 +11,7 @@ from typing import Any, Self
 from keras_attention.data import presets
 from keras_attention.data.formats import run as run_format
 from keras_attention.data.presets import Loaded, load
+from keras_attention.decoding.onnx_export import export_onnx
 from keras_attention.decoding.saved_model import export_saved_model
 from keras_attention.decoding.saved_preset import save_preset
 from keras_attention.interop.foreign import POSITIONS
@@ -22,6 +23,7 @@ from keras_attention.utils.run_folder import RunFolder
 # What `export` writes, by what takes the model, the tokenizer and the folder, and options of its own.
 FORMATS: dict[str, Callable[..., Path]] = {
     **{each.name: each.write for each in presets.FORMATS if each.write is not None},
+    "onnx": export_onnx,
     "saved_model": export_saved_model,
 }
 # What an export takes over if its search has it, and what none has.
@@ -156,7 +158,7 @@ class Pretrained:
         Args:
             folder: The folder to write, whole or not at all.
             format: `"hugging_face"`, a MarianMT or Pegasus folder: see `interop.export_hugging_face`;
-                `"ctranslate2"`: see `interop.export_ctranslate2`; `"onnx"`: see `interop.export_onnx`; or
+                `"ctranslate2"`: see `interop.export_ctranslate2`; `"onnx"`: see `decoding.export_onnx`; or
                 `"saved_model"`, text to text in TensorFlow: see `decoding.export_saved_model`.
             **options: The format's own options, such as `max_length`, `overwrite` or `quantization`.
 

@@ -248,11 +248,20 @@ def encode(
     Returns:
         For each decoder block the keys and values (B, N, S, d), and the padding's bias (B, 1, 1, S).
     """
-    spec, num_rows = operations.spec, operations.ops.shape(token_ids)[0]
-    widths = (spec.key_dim, spec.key_dim, spec.value_dim)
     bias = operations.padding_bias(token_ids)
     # Only the attention needs the padding between the sentences.
     tokens = operations.tokens(token_ids)
+    x = encoded(operations, weights, token_ids, positions, bias, tokens)
+    num_rows = operations.ops.shape(token_ids)[0]
+    return memory_of(operations, weights, x, num_rows, tokens), bias
+
+
+def encoded(
+    operations: Operations, weights: Weights, token_ids: Any, positions: Any, bias: Any, tokens: Any
+) -> Any:
+    """Return the encoder's output, the rows (R, D) of `tokens`; `bias` hides padding."""
+    spec, num_rows = operations.spec, operations.ops.shape(token_ids)[0]
+    widths = (spec.key_dim, spec.key_dim, spec.value_dim)
     table = weights.target if weights.source is None else weights.source
     x = operations.without_padding(operations.embed(token_ids, table, positions), tokens)
     for block, part in zip(spec.encoder.blocks, weights.encoder.blocks, strict=True):
@@ -265,12 +274,18 @@ def encode(
         outputs = operations.linear(outputs, part.self_output)
         x = _added(operations, x, outputs, *own)
         x = _feed_forward(operations, x, part, block)
-    x = _last_norm(operations, x, weights.encoder.norm, spec.encoder.norm)
-    memory = []
+    return _last_norm(operations, x, weights.encoder.norm, spec.encoder.norm)
+
+
+def memory_of(
+    operations: Operations, weights: Weights, x: Any, num_rows: Any, tokens: Any
+) -> list[tuple[Any, Any]]:
+    """Return what `decode` reads of the encoder's output (R, D)."""
+    memory, widths = [], (operations.spec.key_dim, operations.spec.value_dim)
     for part in weights.decoder.blocks:
-        key, value = operations.project(x, part.memory_projection, widths[1:], num_rows, tokens)
+        key, value = operations.project(x, part.memory_projection, widths, num_rows, tokens)
         memory.append((key, value))
-    return memory, bias
+    return memory
 
 
 def decode(

@@ -2,6 +2,5 @@
 
 from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.interop.hugging_face_export import export_hugging_face
-from keras_attention.interop.onnx_export import export_onnx
 
-__all__ = ["export_ctranslate2", "export_hugging_face", "export_onnx"]
+__all__ = ["export_ctranslate2", "export_hugging_face"]

@@ -13,11 +13,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from keras_attention.interop.onnx_graph import ENCODED, IDS, IS_CONTINUED, MASK, SOURCE_MASK
 from keras_attention.spec.parts import SpecError
 from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.lazily import needed
 
+# Inputs and outputs, with optimum's names.
+IDS, MASK, ENCODED = "input_ids", "attention_mask", "encoder_hidden_states"
+SOURCE_MASK, IS_CONTINUED = f"encoder_{MASK}", "use_cache_branch"
 ENCODER_FILE, DECODER_FILE = "encoder_model.onnx", "decoder_model_merged.onnx"
 # Name of our entry in a file's metadata.
 SETTINGS = "keras_attention"

@@ -10,9 +10,9 @@ import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, export_onnx, load_corpus
 from keras_attention.data.presets import load
-from keras_attention.interop import onnx_export
+from keras_attention.decoding import onnx_export
+from keras_attention.decoding.onnx_export import write_onnx
 from keras_attention.interop.export_folder import EXPORT, MANIFEST, write_manifest
-from keras_attention.interop.onnx_export import write_onnx
 from keras_attention.interop.onnx_model import OnnxModel
 from keras_attention.spec import SpecError
 from keras_attention.spec.parts import ACTIVATIONS, as_array
@@ -87,13 +87,14 @@ def test_logits_of_models(number, tmp_path):
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_are_those_of_keras(name, tmp_path):
     """With an output of one number behind the activation, in place of a whole network."""
-    from keras_attention.interop.onnx_graph import OPSET, _Writer
+    from keras_attention.engine.onnx_graph import OPSET, Graph, OnnxOperations, Value
 
-    writer = _Writer(random_spec(), LENGTH, weights := {})
-    writer._add("Identity", writer._activated("x", name), name="y")
+    graph = Graph(weights := {})
+    activation = OnnxOperations(random_spec(), graph, "mask").activation(name)
+    graph.node("Identity", activation(Value(graph, "x")), name="y")
     x, y = (onnx.helper.make_tensor_value_info(each, 1, [None]) for each in "xy")
     tensors = [onnx.numpy_helper.from_array(value, each) for each, value in weights.items()]
-    graph = onnx.helper.make_graph(writer.nodes, "activation", [x], [y], tensors)
+    graph = onnx.helper.make_graph(graph.nodes, "activation", [x], [y], tensors)
     opset = [onnx.helper.make_opsetid("", OPSET)]
     model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
     session = onnxruntime.InferenceSession(model.SerializeToString())

@@ -7,7 +7,6 @@ from pathlib import Path
 from keras_attention.data.formats.loaded import Format, Loaded
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.export_folder import TOKENIZER_FOLDER, verify_export
-from keras_attention.interop.onnx_export import export_onnx
 from keras_attention.interop.onnx_model import DECODER_FILE, OnnxModel
 
 
@@ -29,5 +28,4 @@ FORMAT = Format(
     f"ONNX files that `export_onnx` wrote ({DECODER_FILE} and others)",
     sniff,
     read,
-    export_onnx,
 )

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from keras_attention.engine.onnx_graph import decoder_model, encoder_model, library
 from keras_attention.interop.export_folder import (
     TOKENIZER_FOLDER,
     Positions,
@@ -18,7 +19,6 @@ from keras_attention.interop.export_folder import (
     write_manifest,
 )
 from keras_attention.interop.hugging_face_export import MarianFiles, is_marian_tokenizer
-from keras_attention.interop.onnx_graph import decoder_model, encoder_model, library
 from keras_attention.interop.onnx_model import DECODER_FILE, ENCODER_FILE, SETTINGS, ids_of
 from keras_attention.spec.parts import as_array
 from keras_attention.spec.transformer import TransformerSpec

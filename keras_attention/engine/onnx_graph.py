@@ -1,0 +1,393 @@
+"""A Transformer as ONNX graphs, written by `forward.py` over operations that add nodes.
+
+They are written from the spec, not traced: each backend gives the same file.
+
+Shape letters: B sentences, S source, T target positions that are read, P target positions read before,
+R = B T rows, N heads, d width of a head, D hidden_dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_attention.engine.forward import Operations, Step, decode, encoded, memory_of
+from keras_attention.engine.numpy import NumPyOperations
+from keras_attention.interop.onnx_model import ENCODED, IDS, IS_CONTINUED, MASK, SOURCE_MASK
+from keras_attention.spec import SSRUSpec, TransformerSpec
+from keras_attention.utils.lazily import needed
+
+# LayerNormalization is there from 17 on. onnxruntime and onnxruntime-web read these versions since 2022.
+OPSET, IR_VERSION = 17, 8
+# An activation of a spec as one operation of ONNX, with Keras' settings; `OnnxOperations` has the others.
+ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "relu": ("Relu", {}),
+    "tanh": ("Tanh", {}),
+    "sigmoid": ("Sigmoid", {}),
+    "elu": ("Elu", {"alpha": 1.0}),
+    "selu": ("Selu", {}),
+    "leaky_relu": ("LeakyRelu", {"alpha": 0.2}),
+    "softplus": ("Softplus", {}),
+    "softsign": ("Softsign", {}),
+    "hard_sigmoid": ("HardSigmoid", {"alpha": 1.0 / 6.0, "beta": 0.5}),
+    "hard_silu": ("HardSwish", {}),
+}
+
+
+def library() -> Any:
+    """Return onnx."""
+    message = "The export needs onnx, which is not installed: pip install 'onnx>=1.20'."
+    return needed("onnx", message)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Value:
+    """What a node gives, an input or a weight: its name in a graph, and a weight's numbers."""
+
+    graph: Graph
+    name: str
+    array: np.ndarray | None = None
+
+    def __add__(self, other: Any) -> Value:
+        return self.graph.node("Add", self, other)
+
+    def __mul__(self, other: Any) -> Value:
+        return self.graph.node("Mul", self, other)
+
+
+class Graph:
+    """A graph that is written. It has `keras.ops`, as far as `forward` needs them, each of which adds nodes.
+
+    Args:
+        weights: Gets the weights that nodes read, by name.
+        prefix: Of the nodes' names.
+    """
+
+    def __init__(self, weights: dict[str, np.ndarray], prefix: str = "") -> None:
+        self.onnx = library()
+        self.weights, self.prefix = weights, prefix
+        self.nodes: list[Any] = []
+
+    def node(
+        self, operation: str, *inputs: Any, name: str = "", outputs: int = 1, **attributes: Any
+    ) -> Any:
+        """Add a node, and return its output or outputs; an input that is no `Value` is a constant."""
+        name = name or f"{self.prefix}{operation}_{len(self.nodes)}"
+        names = [name] if outputs == 1 else [f"{name}.{i}" for i in range(outputs)]
+        given = [x if isinstance(x, Value) else self.constant(x) for x in inputs]
+        self.weights.update((x.name, x.array) for x in given if x.array is not None)
+        read = [x.name for x in given]
+        self.nodes.append(
+            self.onnx.helper.make_node(operation, read, names, name=name, **attributes)
+        )
+        values = [Value(self, each) for each in names]
+        return values[0] if outputs == 1 else values
+
+    def constant(self, value: Any, name: str = "") -> Value:
+        array = np.asarray(value, order="C")
+        array = array.astype("float32" if array.dtype.kind == "f" else "int64")
+        return Value(self, name or f"constant {array.dtype} {array.tolist()}", array)
+
+    def named(self, tree: Any, path: str = "") -> Any:
+        """Return weights, arrays in named tuples, as constants that are called by their places."""
+        if tree is None or isinstance(tree, np.ndarray):
+            return None if tree is None else self.constant(tree, path)
+        names = getattr(tree, "_fields", range(len(tree)))
+        paths = [f"{path}.{name}".lstrip(".") for name in names]
+        parts = map(self.named, tree, paths)
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+
+    def length(self, x: Value, axis: int) -> Value:
+        """Return the size of an axis, (1,)."""
+        return self.node("Shape", x, start=axis, end=axis + 1)
+
+    def shape(self, x: Value) -> list[Value]:
+        return [self.length(x, 0)]  # All that is asked for.
+
+    def reshape(self, x: Value, sizes: Sequence[Any]) -> Value:
+        if any(isinstance(size, Value) for size in sizes):
+            sizes = [size if isinstance(size, Value) else [size] for size in sizes]
+            return self.node("Reshape", x, self.node("Concat", *sizes, axis=0))
+        return self.node("Reshape", x, list(sizes))
+
+    def transpose(self, x: Value, axes: Sequence[int]) -> Value:
+        return self.node("Transpose", x, perm=list(axes))
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        return x  # All is float32.
+
+    def layer_normalization(
+        self, x: Value, gamma: Value, beta: Value, axis: int, epsilon: float
+    ) -> Value:
+        return self.node("LayerNormalization", x, gamma, beta, axis=axis, epsilon=epsilon)
+
+    matmul = functools.partialmethod(node, "MatMul")
+    add = functools.partialmethod(node, "Add")
+    relu = functools.partialmethod(node, "Relu")
+    softmax = functools.partialmethod(node, "Softmax")
+
+
+class OnnxOperations(Operations):
+    """`Operations` that add nodes to a graph.
+
+    Args:
+        spec: The model.
+        graph: The graph.
+        mask: Name of the input that says which source tokens are real.
+    """
+
+    def __init__(self, spec: TransformerSpec, graph: Graph, mask: str) -> None:
+        super().__init__(spec, "float32")
+        self.ops, self._mask = graph, Value(graph, mask)
+
+    def padding_bias(self, token_ids: Any) -> Any:
+        node = self.ops.node
+        is_real = node("Cast", self._mask, to=self.ops.onnx.TensorProto.FLOAT)
+        return node("Unsqueeze", node("Mul", node("Sub", 1.0, is_real), self.masked), [1, 2])
+
+    def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
+        node = self.ops.node
+        is_token = node("Not", node("Equal", token_ids, self.spec.pad_token_id))
+        scale = node("Cast", is_token, to=self.ops.onnx.TensorProto.FLOAT)
+        scale = node("Mul", scale, math.sqrt(self.spec.hidden_dim))
+        rows = node("Gather", table, token_ids) * node("Unsqueeze", scale, [-1])
+        return self.ops.reshape(rows + positions, (-1, self.spec.hidden_dim))
+
+    def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
+        number, parts = self.spec.num_heads, [x]
+        if len(widths) > 1:
+            sizes = [number * width for width in widths]
+            parts = self.ops.node("Split", x, sizes, outputs=len(widths), axis=-1)
+        return [
+            self.ops.transpose(self.ops.reshape(part, (num_rows, -1, number, width)), (0, 2, 1, 3))
+            for part, width in zip(parts, widths, strict=True)
+        ]
+
+    def append(self, buffer: Any, new: Any, start: Any) -> Any:
+        return new if buffer is None else self.ops.node("Concat", buffer, new, axis=2)
+
+    def cell(self, projected: Any, state: Any, parents: Any) -> Any:
+        """Return the states (B, T, D) after tokens in a row, from the last of `state` (B, P, D) or zeros."""
+        node, width = self.ops.node, self.spec.hidden_dim
+        rows = self.ops.length(Value(self.ops, IDS), 0)
+        both = self.ops.reshape(projected, (rows, -1, 2 * width))
+        inputs, gates = node("Split", both, outputs=2, axis=-1)
+        forget = node("Sigmoid", gates)
+        new = node("Mul", node("Sub", 1.0, forget), inputs)
+        if state is None:
+            first = node("Mul", node("Gather", new, 0, axis=1), 0.0)
+        else:
+            first = node("Gather", state, -1, axis=1)
+        helper, single = self.ops.onnx.helper, self.ops.onnx.TensorProto.FLOAT
+        own = f"{self.ops.prefix}Scan_{len(self.ops.nodes)}"
+        # c_t = f_t c_(t-1) + (1 - f_t) x_t, which is the next state and an output.
+        last, gate, added, product, following, output = (
+            f"{own}/{name}" for name in ("c", "f", "x", "fc", "next", "output")
+        )
+        values = [
+            [helper.make_tensor_value_info(name, single, ["batch_size", width]) for name in names]
+            for names in ((last, gate, added), (following, output))
+        ]
+        inner = [
+            helper.make_node("Mul", [gate, last], [product]),
+            helper.make_node("Add", [product, added], [following]),
+            helper.make_node("Identity", [following], [output]),
+        ]
+        body = helper.make_graph(inner, "cell", *values)
+        axes = {"num_scan_inputs": 2, "scan_input_axes": [1, 1], "scan_output_axes": [1]}
+        return node("Scan", first, forget, new, name=own, outputs=2, body=body, **axes)[1]
+
+    def activation(self, name: str) -> Callable[[Any], Any]:
+        node = self.ops.node
+        if name in ACTIVATIONS:
+            operation, settings = ACTIVATIONS[name]
+            return lambda x: node(operation, x, **settings)
+        return {
+            "linear": lambda x: x,
+            "relu6": lambda x: node("Min", node("Relu", x), 6.0),
+            "silu": lambda x: x * node("Sigmoid", x),
+            "mish": lambda x: x * node("Tanh", node("Softplus", x)),
+            "gelu": lambda x: x * 0.5 * (node("Erf", x * math.sqrt(0.5)) + 1.0),
+        }[name]
+
+    def logits(self, x: Any, table: Any, softmax: Any) -> Any:
+        matrix, bias = softmax
+        kernel = table if matrix is None else matrix.kernel
+        added = [] if bias is None else [bias]
+        return self.ops.node("Gemm", x, kernel, *added, transB=int(matrix is None))
+
+
+def states_of(spec: TransformerSpec) -> dict[str, tuple[Any, ...]]:
+    """Return the names of what a decoder keeps, and their shapes: a string is a size that varies."""
+    batch, source, past = "batch_size", "encoder_sequence_length", "past_decoder_sequence_length"
+    shapes: dict[str, tuple[Any, ...]] = {}
+    for i, block in enumerate(spec.decoder.blocks):
+        if isinstance(block.self_attention, SSRUSpec):
+            shapes[f"{i}.decoder.state"] = (batch, past, spec.hidden_dim)
+        for attention in block.attentions:
+            kind, length = "decoder", past
+            if attention is block.cross_attention:
+                kind, length = "encoder", source
+            for name, dense in (("key", attention.key), ("value", attention.value)):
+                heads, width = dense.kernel.shape[1:]
+                shapes[f"{i}.{kind}.{name}"] = (batch, heads, length, width)
+    return shapes
+
+
+def encoder_model(spec: TransformerSpec, max_length: int, metadata: dict[str, str]) -> Any:
+    """Return the encoder: `input_ids`, `attention_mask` (B, S) to `last_hidden_state` (B, S, D).
+
+    The spec is of NumPy arrays; `metadata` are texts to write into the file.
+    """
+    graph = Graph({})
+    operations, ids = OnnxOperations(spec, graph, MASK), Value(graph, IDS)
+    weights = graph.named(NumPyOperations(spec, "float32").prepare(spec))
+    positions = _positions(graph, spec, "encoder", max_length, [0], graph.length(ids, 1))
+    x = encoded(operations, weights, ids, positions, operations.padding_bias(ids), None)
+    x = graph.reshape(x, (graph.length(ids, 0), -1, spec.hidden_dim))
+    graph.node("Identity", x, name="last_hidden_state")
+    shape = ("batch_size", "encoder_sequence_length")
+    long, single = graph.onnx.TensorProto.INT64, graph.onnx.TensorProto.FLOAT
+    value = graph.onnx.helper.make_tensor_value_info
+    return _model(
+        "encoder",
+        graph.nodes,
+        [value(IDS, long, shape), value(MASK, long, shape)],
+        [value("last_hidden_state", single, (*shape, spec.hidden_dim))],
+        graph.weights,
+        metadata,
+    )
+
+
+def decoder_model(spec: TransformerSpec, max_length: int, metadata: dict[str, str]) -> Any:
+    """Return the decoder, which begins or, with `use_cache_branch`, goes on from `past_key_values`.
+
+    `input_ids` (B, T) to `logits` (B, T, V), and the new `present` keys and values. Those of the source are
+    computed at the beginning; one that goes on reads them again, and returns empty ones in their place.
+    """
+    onnx = library()
+    weights: dict[str, np.ndarray] = {}
+    long, single = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+    value = onnx.helper.make_tensor_value_info
+    states = states_of(spec)
+    length = "decoder_sequence_length"
+    logits = ("batch_size", length, spec.target_vocabulary_size)
+    outputs = {"logits": logits, **{f"present.{name}": shape for name, shape in states.items()}}
+    prepared = NumPyOperations(spec, "float32").prepare(spec)
+    branches = {}
+    for branch, is_continued in (("then", True), ("else", False)):
+        graph = Graph(weights, f"{branch}/")
+        found = _decoded(graph, spec, graph.named(prepared), max_length, is_continued)
+        branches[f"{branch}_branch"] = onnx.helper.make_graph(
+            graph.nodes, branch, [], [value(each.name, single, None) for each in found]
+        )
+    source = ("batch_size", "encoder_sequence_length")
+    # What varies in a present state is the sum of past and new positions.
+    shown = {
+        name: tuple(f"{name}.{i}" if isinstance(d, str) and i else d for i, d in enumerate(shape))
+        for name, shape in outputs.items()
+    }
+    return _model(
+        "decoder",
+        [onnx.helper.make_node("If", [IS_CONTINUED], list(outputs), name="If", **branches)],
+        [
+            value(SOURCE_MASK, long, source),
+            value(IDS, long, ("batch_size", length)),
+            value(ENCODED, single, (*source, spec.hidden_dim)),
+            *(value(f"past_key_values.{name}", single, shape) for name, shape in states.items()),
+            value(IS_CONTINUED, onnx.TensorProto.BOOL, (1,)),
+        ],
+        [value(name, single, shape) for name, shape in shown.items()],
+        weights,
+        metadata,
+    )
+
+
+def _decoded(
+    graph: Graph, spec: TransformerSpec, weights: Any, max_length: int, is_continued: bool
+) -> list[Value]:
+    """Write the decoder; return the logits and what it keeps, in the order of `states_of`."""
+    node, states = graph.node, states_of(spec)
+    past = {
+        name: Value(graph, f"past_key_values.{name}") if is_continued else None for name in states
+    }
+    operations, ids = OnnxOperations(spec, graph, SOURCE_MASK), Value(graph, IDS)
+    rows, before = graph.length(ids, 0), graph.constant([0])
+    if is_continued:
+        first = next(name for name in states if ".decoder." in name)
+        before = graph.length(past[first], 1 if ".state" in first else 2)
+    total = before + graph.length(ids, 1)
+    # Which positions may see which, (T, P + T).
+    columns, own = _range(graph, [0], total), _range(graph, before, total)
+    bias = node("Where", node("Less", node("Unsqueeze", own, [1]), columns), operations.masked, 0.0)
+    positions = _positions(graph, spec, "decoder", max_length, before, total)
+    own_names, source_names = (
+        [
+            [name for name in states if name.startswith(f"{i}.{kind}.")]
+            for i in range(len(spec.decoder.blocks))
+        ]
+        for kind in ("decoder", "encoder")
+    )
+    if is_continued:
+        memory = [tuple(past[name] for name in names) for names in source_names]
+    else:
+        x = graph.reshape(Value(graph, ENCODED), (-1, spec.hidden_dim))
+        memory = memory_of(operations, weights, x, rows, None)
+    (logits, _), new = decode(
+        operations,
+        weights,
+        Step(ids, positions, None, bias),
+        [tuple(past[name] for name in names) for names in own_names],
+        memory,
+        operations.padding_bias(ids),
+        None,
+    )
+    kept = {}
+    for names, values in zip([*own_names, *source_names], [*new, *memory], strict=True):
+        for name, made in zip(names, values, strict=True):
+            if is_continued and name.endswith(".state"):
+                made = node("Concat", past[name], made, axis=1)
+            if is_continued and ".encoder." in name:
+                _, heads, _, width = states[name]
+                made = node("ConstantOfShape", [0, heads, 1, width])
+            kept[name] = made
+    logits = graph.reshape(logits, (rows, -1, spec.target_vocabulary_size))
+    return [logits, *(kept[name] for name in states)]
+
+
+def _range(graph: Graph, first: Any, end: Value) -> Value:
+    """Return the numbers from `first` (1,) to before `end` (1,)."""
+    return graph.node("Range", *(graph.node("Squeeze", x, [0]) for x in (first, end)), 1)
+
+
+def _positions(
+    graph: Graph, spec: TransformerSpec, kind: str, max_length: int, first: Any, end: Value
+) -> Value:
+    """Return encodings (1, T, D) of positions; one beyond the last is an error."""
+    table = graph.constant(spec.positions(getattr(spec, kind), max_length), f"{kind}.positions")
+    # (1, T): onnxruntime would make a slice of a plain range, which has no error beyond its end.
+    return graph.node("Gather", table, graph.node("Unsqueeze", _range(graph, first, end), [0]))
+
+
+def _model(
+    name: str,
+    nodes: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    weights: dict[str, np.ndarray],
+    metadata: dict[str, str],
+) -> Any:
+    onnx = library()
+    tensors = [onnx.numpy_helper.from_array(array, each) for each, array in weights.items()]
+    graph = onnx.helper.make_graph(nodes, name, inputs, outputs, tensors)
+    opset = [onnx.helper.make_opsetid("", OPSET)]
+    model = onnx.helper.make_model(
+        graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="keras_attention"
+    )
+    onnx.helper.set_model_props(model, metadata)
+    return model
