@@ -57,10 +57,6 @@ class Engine(abc.ABC):
         """Return a NumPy array as the engine computes with it."""
         return array
 
-    def as_array(self, tensor: Any) -> np.ndarray:
-        """Return what the engine computed as a NumPy array, in float32."""
-        return np.asarray(tensor).astype("float32", copy=False)
-
 
 class SteppingEngine(Engine):
     """An engine that computes a step at a time; `decoding.incremental_search` keeps the beams' books.

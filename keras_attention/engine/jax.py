@@ -55,9 +55,8 @@ class JaxEngine(SteppingEngine):
     def as_tensor(self, array: np.ndarray) -> Any:
         return jnp.asarray(array)
 
-    def _step_program(self, sizes, weights, step, index, positions, buffers, memory):
-        width, number = sizes
-        step = step._replace(position=jax.lax.dynamic_slice_in_dim(positions, index, number))
+    def _step_program(self, width, weights, step, index, positions, buffers, memory):
+        step = step._replace(position=jax.lax.dynamic_slice_in_dim(positions, index, 1))
         keys_and_values, bias = memory
         return decode(self.operations, weights, step, buffers, keys_and_values, bias, width)
 
@@ -89,13 +88,12 @@ class JaxState(State):
         start: int,
         history_bias: np.ndarray,
         width: int | None,
-        in_a_row: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         shape = (*token_ids.shape, -1)
         parents = self.parent_rows()
         step = Step(token_ids, None, np.int32(start), history_bias[:, None], parents)
         (scores, ids), self._buffers = self.engine.step_program(
-            (width, token_ids.shape[1] if in_a_row else 1),
+            width,
             self.engine.weights,
             step,
             np.int32(index),

@@ -160,10 +160,9 @@ class NumPyState(State):
         start: int,
         history_bias: np.ndarray,
         width: int | None,
-        in_a_row: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         seen = history_bias[:, None, :, : start + token_ids.shape[1]]
-        position = self._positions[index : index + (token_ids.shape[1] if in_a_row else 1)]
+        position = self._positions[index : index + 1]
         step = Step(token_ids, position, start, seen, self.parent_rows())
         weights, memory = self.engine.weights, (self._memory, self._memory_bias)
         (scores, ids), new = decode(

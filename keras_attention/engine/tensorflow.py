@@ -81,7 +81,7 @@ class TensorFlowOperations(Operations):
         return tf.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
-        """In place; `start` holds the step's row for each head and sentence, (N B,), or those of its tokens.
+        """In place; `start` holds the step's row for each head and sentence, (N B,).
 
         A slice of a variable, or of a tensor in a loop, TensorFlow would copy as a whole at each step.
         """
@@ -226,18 +226,15 @@ class TensorFlowState(State):
         start: int,
         history_bias: np.ndarray,
         width: int | None,
-        in_a_row: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         rows, beam_size = token_ids.shape
         heads, capacity = self.engine.spec.num_heads, history_bias.shape[2]
-        # Tokens in a row begin anywhere: each has a slot of its own. Beams have one together.
-        together, number = (1, beam_size) if in_a_row else (beam_size, 1)
-        firsts = np.arange(0, rows * heads * capacity, capacity)[:, None] + start
-        slots = ((firsts + np.arange(number)) // together).astype("int32").reshape(-1)
+        firsts = np.arange(0, rows * heads * capacity, capacity) + start
+        slots = (firsts // beam_size).astype("int32")
         parents = [] if self.parents is None else [tf.constant(self.parent_rows())]
         scores, ids, *self._states = self.engine.step_program(beam_size, width)(
             tf.constant(token_ids),
-            self._positions[index : index + number],
+            self._positions[index : index + 1],
             tf.constant(slots),
             tf.constant(history_bias),
             self._memory_bias,

@@ -175,9 +175,6 @@ class TorchEngine(SteppingEngine):
     def as_tensor(self, array: np.ndarray) -> Any:
         return torch.from_numpy(array).to(self._device)
 
-    def as_array(self, tensor: Any) -> np.ndarray:
-        return tensor.float().cpu().numpy()
-
 
 class TorchState(State):
     """One search of a `TorchEngine`; keys and values are (B, N, P, d)."""
@@ -206,12 +203,11 @@ class TorchState(State):
         start: int,
         history_bias: np.ndarray,
         width: int | None,
-        in_a_row: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         operations, (rows, beam_size) = self.engine.operations, token_ids.shape
         seen = history_bias[:, None, :, : start + beam_size]
         bias = self.engine.as_tensor(seen).to(self._memory_bias.dtype)
-        position = self._positions[index : index + (beam_size if in_a_row else 1)]
+        position = self._positions[index : index + 1]
         step = Step(self.engine.as_tensor(token_ids), position, start, bias)
         if self.parents is not None:
             step = step._replace(parents=self.engine.as_tensor(self.parent_rows()))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_attention.engine.forward import Step, decode, encode
 from keras_attention.engine.numpy import ACTIVATIONS, NumPyEngine, NumPyOperations
 from keras_attention.spec import AttentionSpec, TransformerSpec
 
@@ -29,6 +30,9 @@ class WatchedOperations(NumPyOperations):
         self.seen.append((weights, value))
         outputs = (weights @ value).transpose(0, 2, 1, 3)
         return outputs.reshape(-1, self.spec.num_heads * self.spec.value_dim)
+
+    def append(self, buffer: Any, new: Any, start: Any) -> Any:
+        return new
 
     def cell(self, projected: Any, state: Any, parents: Any) -> Any:
         # The positions follow one another.
@@ -84,14 +88,20 @@ class WatchedSpec:
         rows: int | None = None,
     ) -> Details:
         """Return what `Transformer.attention_details` returns, as arrays."""
-        operations, (count, length) = self._operations, decoder_token_ids.shape
+        operations, weights = self._operations, self._engine.weights
         operations.seen = []
-        state = self._engine.start(encoder_token_ids, length, length)
-        state.compact(np.zeros((count, 0), "int32"), length)
-        is_seen = np.tri(length, dtype=bool)
-        bias = np.where(is_seen, 0.0, operations.masked).astype("float32")
-        bias = np.repeat(bias[None], count, axis=0)
-        logits, _ = state.step(decoder_token_ids, 0, 0, bias, None, in_a_row=True)
+        source, target = (
+            self._engine.positions(kind, ids.shape[1])
+            for kind, ids in (("encoder", encoder_token_ids), ("decoder", decoder_token_ids))
+        )
+        memory = encode(operations, weights, encoder_token_ids, source)
+        is_seen = np.tri(len(target), dtype=bool)
+        bias = np.where(is_seen, 0.0, operations.masked).astype("float32")[None, None]
+        nothing = np.zeros((*decoder_token_ids.shape, self.spec.hidden_dim), "float32")
+        buffers = [(nothing, nothing)] * len(self.spec.decoder.blocks)
+        step = Step(decoder_token_ids, target, 0, bias)
+        (logits, _), _ = decode(operations, weights, step, buffers, *memory, None)
+        logits = logits.reshape(*decoder_token_ids.shape, -1)
         scores: dict[str, list[np.ndarray]] = {}
         norms: dict[str, list[np.ndarray]] = {}
         for (kind, attention), (weights, value) in zip(
