@@ -12,13 +12,12 @@ Shape letters: B sentences, W beams, C candidates, L longest hypothesis.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from keras_attention.decoding.sampling import Sampling
-from keras_attention.engine.base import SearchOptions
+from keras_attention.engine.base import Beams, SearchOptions
 
 StoppingRule = Literal["best", "n_best", "n_best_2017"]
 # The finished hypothesis of a sentence that must be certain; None for what has finished so far.
@@ -42,15 +41,6 @@ class BeamSearchResult(NamedTuple):
     scores: Any  # (B, W) float32, log-probability / length penalty; descending
     lengths: Any  # (B, W) int32, EOS included
     finished: Any  # (B, W) bool, True if the hypothesis ends with EOS
-
-
-class Beams(NamedTuple):
-    """The best hypotheses of each sentence so far, best first; `EMPTY` or less scores a slot without one."""
-
-    alive_sequences: Any  # (B, W, L) int32
-    alive_scores: Any  # (B, W) float32, log-probabilities
-    finished_sequences: Any  # (B, W, L) int32
-    finished_scores: Any  # (B, W) float32, penalised
 
 
 class SearchRules(NamedTuple):
@@ -234,24 +224,18 @@ def search_options(
     return SearchOptions(beam_size, max_length, length_penalty, penalties, rank)
 
 
-def result(
-    found: Mapping[str, Any], max_lengths: Any, rules: SearchRules, xp: Any
-) -> BeamSearchResult:
+def result(found: Beams, max_lengths: Any, rules: SearchRules, xp: Any) -> BeamSearchResult:
     """Return the finished hypotheses of each sentence, or the alive ones if none has finished.
 
     Args:
-        found: `alive_sequences` (B, W, L) int32 with `alive_scores` (B, W), their log-probabilities, and
-            `finished_sequences` with `finished_scores`, which are penalised; empty slots have the score
-            `-inf` or `EMPTY`.
+        found: The hypotheses when the search is over.
         max_lengths: (B,) int32, the length of unfinished hypotheses.
         rules: The rules of the search.
         xp: The library of the arrays.
     """
-    any_finished = exist(found["finished_scores"][:, :1])
-    scores = xp.where(any_finished, found["finished_scores"], found["alive_scores"])
-    sequences = xp.where(
-        any_finished[:, :, None], found["finished_sequences"], found["alive_sequences"]
-    )
+    any_finished = exist(found.finished_scores[:, :1])
+    scores = xp.where(any_finished, found.finished_scores, found.alive_scores)
+    sequences = xp.where(any_finished[:, :, None], found.finished_sequences, found.alive_sequences)
     size = xp.shape(sequences)[-1]
     places = xp.arange(size, dtype="int32")
     ends = xp.min(xp.where(sequences == rules.end_token_id, places, size), axis=-1) + 1

@@ -18,7 +18,6 @@ import numpy as np
 
 from keras_attention.decoding.hypotheses import (
     RANKS,
-    Beams,
     BeamSearchResult,
     SearchRules,
     first_beams,
@@ -29,7 +28,7 @@ from keras_attention.decoding.hypotheses import (
     result,
     select,
 )
-from keras_attention.engine.base import State
+from keras_attention.engine.base import Beams, State
 from keras_attention.engine.numpy import Functions
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def incremental_search(
         if made is not None:
             made(index + 1)
     rows.write(found, rows.searched)
-    return result(found._asdict(), limits, rules, np)
+    return result(found, limits, rules, np)
 
 
 class _Rows:

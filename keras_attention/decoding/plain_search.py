@@ -21,7 +21,6 @@ from keras import ops
 from keras_attention.decoding.hypotheses import (
     EMPTY,
     RANKS,
-    Beams,
     BeamSearchResult,
     SearchRules,
     StoppingRule,
@@ -34,6 +33,7 @@ from keras_attention.decoding.hypotheses import (
     select,
 )
 from keras_attention.decoding.sampled_tokens import sampled_tokens
+from keras_attention.engine.base import Beams
 from keras_attention.utils.arguments import BeamSize, Has, LengthPenalty, checked
 from keras_attention.utils.checks import (
     check_integer,
@@ -240,7 +240,7 @@ def find_hypotheses(
     max_length: Any,
     choice: Choice,
     reordered: Callable[[Any, Any], Any] = reorder,
-) -> tuple[dict[str, Any], Any]:
+) -> tuple[Beams, Any]:
     """Do what `beam_search` says, and return what `hypotheses.result` takes. It has no infinite numbers.
 
     `rank` is that of the stopping rule; `choice` says what chooses tokens, besides their scores; and
@@ -276,7 +276,7 @@ def find_hypotheses(
     beams = first_beams(number, max_length, rules, ops)
     first = (ops.zeros((), dtype="int32"), max_lengths <= 0, tokens, beams, cache, state)
     last = ops.while_loop(lambda _, done, *others: ops.logical_not(ops.all(done)), advance, first)
-    return last[3]._asdict(), max_lengths
+    return last[3], max_lengths
 
 
 def _frozen(done: Any, before: Beams, after: Beams) -> Beams:

@@ -144,6 +144,15 @@ class SearchOptions(NamedTuple):
     draws: Draws | None = None
 
 
+class Beams(NamedTuple):
+    """The best hypotheses of each sentence so far, best first; -1e30 or less scores a slot without one."""
+
+    alive_sequences: Any  # (B, W, L) int32
+    alive_scores: Any  # (B, W) float32, log-probabilities
+    finished_sequences: Any  # (B, W, L) int32
+    finished_scores: Any  # (B, W) float32, penalised
+
+
 class SearchingEngine(Engine):
     """An engine that makes a whole search by itself, by the rules of `decoding.hypotheses`."""
 
@@ -154,7 +163,7 @@ class SearchingEngine(Engine):
         limits: np.ndarray,
         options: SearchOptions,
         made: Callable[[int], None] | None = None,
-    ) -> dict[str, np.ndarray]:
+    ) -> Beams:
         """Search the likeliest hypotheses.
 
         Args:
@@ -165,8 +174,7 @@ class SearchingEngine(Engine):
                 hypotheses have. Defaults to none.
 
         Returns:
-            `alive_sequences` int32 (B, W, L), `alive_scores` float32 (B, W), `finished_sequences` and
-            `finished_scores`, as `decoding.hypotheses.result` takes them.
+            What was found, as `decoding.hypotheses.result` takes it.
         """
 
     def check_ids(self, token_ids: np.ndarray) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import ctranslate2
 import numpy as np
 
-from keras_attention.engine.base import SearchingEngine, SearchOptions
+from keras_attention.engine.base import Beams, SearchingEngine, SearchOptions
 from keras_attention.interop.ctranslate2 import MODEL_FILE, write_model
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.cache import cache_folder
@@ -81,7 +81,7 @@ class CTranslate2Engine(SearchingEngine):
         limits: np.ndarray,
         options: SearchOptions,
         made: Callable[[int], None] | None = None,
-    ) -> dict[str, np.ndarray]:
+    ) -> Beams:
         self.check_ids(token_ids)
         beam_size, max_length, alpha, *_ = options
         shape = (len(token_ids), beam_size)
@@ -106,12 +106,7 @@ class CTranslate2Engine(SearchingEngine):
                 scale = 1.0 if is_finished else max(1, len(tokens)) ** alpha
                 scores[int(is_finished), row, slot] = score * scale
                 sequences[int(is_finished), row, slot, : len(tokens)] = tokens
-        return {
-            "alive_sequences": sequences[0],
-            "alive_scores": scores[0],
-            "finished_sequences": sequences[1],
-            "finished_scores": scores[1],
-        }
+        return Beams(sequences[0], scores[0], sequences[1], scores[1])
 
     def _found(
         self, token_ids: np.ndarray, limit: int, beam_size: int, alpha: float

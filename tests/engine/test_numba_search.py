@@ -57,8 +57,8 @@ def forward_scores(model, sequences):
 
 def assert_scores(model, found, tolerance=4e-4):
     """The scores are those of the training forward; return those."""
-    wanted = forward_scores(model, found["alive_sequences"][:, :, :6])
-    np.testing.assert_allclose(found["alive_scores"], wanted, atol=tolerance)
+    wanted = forward_scores(model, found.alive_sequences[:, :, :6])
+    np.testing.assert_allclose(found.alive_scores, wanted, atol=tolerance)
     return wanted
 
 
@@ -74,8 +74,8 @@ def test_scores_are_those_of_the_training_forward(options):
 def test_precisions_are_near(precision, options):
     model = model_with(**options)
     found = searched(engine_of(model, precision))
-    wanted = forward_scores(model, found["alive_sequences"][:, :, :6])
-    error = np.abs(found["alive_scores"] - wanted).max()
+    wanted = forward_scores(model, found.alive_sequences[:, :, :6])
+    error = np.abs(found.alive_scores - wanted).max()
     assert 0.0 < error < 0.1 * np.abs(wanted).max()
 
 
@@ -171,7 +171,7 @@ def test_more_positions_than_were_learned_are_refused():
 def test_nothing_but_padding():
     engine = engine_of(model_with())
     found = searched(engine, np.full_like(SOURCE, engine.spec.pad_token_id), (0, 0))
-    assert (found["alive_sequences"] == engine.spec.pad_token_id).all()
+    assert (found.alive_sequences == engine.spec.pad_token_id).all()
 
 
 def test_what_is_not_finite_ends_its_sentence_only():
@@ -189,8 +189,8 @@ def test_what_is_not_finite_ends_its_sentence_only():
     source = SOURCE.copy()
     source[1, source[1] == 12] = 3
     found = searched(engine, source, (2, 2))
-    assert not np.isfinite(found["alive_scores"][0]).any()
-    assert np.isfinite(found["alive_scores"][1]).all()
+    assert not np.isfinite(found.alive_scores[0]).any()
+    assert np.isfinite(found.alive_scores[1]).all()
 
 
 def test_interrupt_is_answered_amid_a_search(monkeypatch):

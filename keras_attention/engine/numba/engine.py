@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from keras_attention.engine.base import SearchingEngine, SearchOptions
+from keras_attention.engine.base import Beams, SearchingEngine, SearchOptions
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
 from keras_attention.engine.numba.choice import choice_of
@@ -33,7 +33,6 @@ from keras_attention.engine.numba.layers import (
 )
 from keras_attention.engine.numba.packing import NotEightBits, Packing, eight_bit_scales
 from keras_attention.engine.numba.search import (
-    Hypotheses,
     Rules,
     SearchState,
     Source,
@@ -180,7 +179,7 @@ class NumbaEngine(SearchingEngine):
         limits: np.ndarray,
         options: SearchOptions,
         made: Callable[[int], None] | None = None,
-    ) -> dict[str, np.ndarray]:
+    ) -> Beams:
         beam_size, max_length = options.beam_size, options.max_length
         self.check_ids(token_ids)
         weights = self.weights
@@ -194,7 +193,7 @@ class NumbaEngine(SearchingEngine):
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):
                 whole[part] = own
-        return found._asdict()
+        return found
 
     def program(self, weights: Weights) -> Any:
         """Return `search`, compiled."""
@@ -381,17 +380,15 @@ def _norm(norm: NormSpec) -> np.ndarray:
     return np.stack([gamma, beta, np.full_like(gamma, 0.0 if is_rms else 1.0)])
 
 
-def _no_hypotheses(
-    sentences: int, beam_size: int, max_length: int, pad_token_id: int
-) -> Hypotheses:
+def _no_hypotheses(sentences: int, beam_size: int, max_length: int, pad_token_id: int) -> Beams:
     """Return one alive hypothesis of each sentence, the empty one, and none finished."""
     scores = np.full((2, sentences, beam_size), -np.inf, "float32")
     scores[0, :, 0] = 0.0
     sequences = np.full((2, sentences, beam_size, max_length), pad_token_id, "int32")
-    return Hypotheses(sequences[0], scores[0], sequences[1], scores[1])
+    return Beams(sequences[0], scores[0], sequences[1], scores[1])
 
 
-def _longest(found: Hypotheses, pad_token_id: int) -> int:
+def _longest(found: Beams, pad_token_id: int) -> int:
     """Return how many tokens the best hypotheses have at most, also while they grow."""
     is_token = found.alive_sequences[:, 0] != pad_token_id
     return int(is_token.sum(axis=-1).max(initial=0))

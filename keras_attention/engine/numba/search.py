@@ -68,15 +68,6 @@ class Rules(NamedTuple):
     choice: Choice
 
 
-class Hypotheses(NamedTuple):
-    """The best hypotheses of each sentence so far."""
-
-    alive_sequences: np.ndarray  # int32 (B, W, L)
-    alive_scores: np.ndarray  # float32 (B, W), log-probabilities, descending
-    finished_sequences: np.ndarray  # int32 (B, W, L)
-    finished_scores: np.ndarray  # float32 (B, W), penalized, descending
-
-
 class SearchState(NamedTuple):
     """What steps leave to later steps, and their workspace."""
 
