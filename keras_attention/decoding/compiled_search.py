@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_attention.decoding.hypotheses import RANKS, BeamSearchResult, SearchRules, result
-from keras_attention.decoding.plain_search import Choice, find_hypotheses
+from keras_attention.decoding.plain_search import Choice, Steps, find_hypotheses
 from keras_attention.decoding.requests import RequestBatch
 from keras_attention.decoding.token_rules import SearchConstraint
 from keras_attention.ops.compile import compile_for_inference
@@ -67,5 +67,5 @@ class CompiledSearch:
         constraint = None if self._constraint is None else self._constraint.constraint
         choice = Choice(constraint, state, None if rules.sampling is None else uniforms)
         return find_hypotheses(
-            step, cache, max_lengths, rules, RANKS[stop], self._max_length, choice
+            Steps(step, cache), max_lengths, rules, RANKS[stop], self._max_length, choice
         )

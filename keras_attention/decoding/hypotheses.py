@@ -100,16 +100,18 @@ def grow(
     Returns:
         The new beams, and of each alive hypothesis its last token and the one it continues, (B, W) int32.
     """
-    beam_size = rules.beam_size
     scores, tokens, parents = grow_topk(log_probabilities, tokens, beams.alive_scores, xp)
-    sequences = append(select(beams.alive_sequences, parents, xp), tokens, index, xp)
     is_end = xp.equal(tokens, rules.end_token_id)
-    ended = scores / penalty(xp.cast(index + 1, "float32"), rules.length_penalty, xp)
-    ended = xp.where(is_end & exist(scores), ended, EMPTY)
-    finished = grow_finished(beams.finished_sequences, beams.finished_scores, sequences, ended, xp)
-    alive_scores, kept = grow_alive(scores, is_end, beam_size, xp)
+    finished = beams.finished_sequences, beams.finished_scores
+    if not isinstance(is_end, np.ndarray) or is_end.any():  # Mostly none ends; an array says so.
+        sequences = append(select(beams.alive_sequences, parents, xp), tokens, index, xp)
+        ended = scores / penalty(xp.cast(index + 1, "float32"), rules.length_penalty, xp)
+        ended = xp.where(is_end & exist(scores), ended, EMPTY)
+        finished = grow_finished(*finished, sequences, ended, xp)
+    alive_scores, kept = grow_alive(scores, is_end, rules.beam_size, xp)
     tokens, parents = (xp.take_along_axis(part, kept, axis=1) for part in (tokens, parents))
-    return Beams(select(sequences, kept, xp), alive_scores, *finished), tokens, parents
+    alive = append(select(beams.alive_sequences, parents, xp), tokens, index, xp)
+    return Beams(alive, alive_scores, *finished), tokens, parents
 
 
 def grow_topk(log_probabilities: Any, tokens: Any, alive_scores: Any, xp: Any) -> Any:
@@ -177,16 +179,22 @@ def grow_finished(
 
 def append(sequences: Any, tokens: Any, index: Any, xp: Any) -> Any:
     """Return `sequences` (B, C, L) with `tokens` (B, C) at position `index`."""
+    if isinstance(sequences, np.ndarray):
+        sequences = sequences.copy()
+        sequences[:, :, index] = tokens
+        return sequences
     here = xp.equal(xp.arange(xp.shape(sequences)[-1], dtype="int32"), index)
     return xp.where(here, tokens[:, :, None], sequences)
 
 
 def select(values: Any, places: Any, xp: Any) -> Any:
     """Return the rows `places` (B, C) along axis 1 of `values` (B, W, ...), as (B, C, ...)."""
+    if isinstance(values, np.ndarray):
+        return values[np.arange(len(values))[:, None], places]
     batch_size, num_rows, *rest = xp.shape(values)
     if num_rows == 1 and places.shape[1] == 1:  # greedy: there is nothing to choose
         return values
-    first = xp.expand_dims(xp.arange(batch_size, dtype="int32") * num_rows, 1)
+    first = (xp.arange(batch_size, dtype="int32") * num_rows)[:, None]
     # One gather of whole rows: much faster than take_along_axis, which gathers numbers.
     rows = xp.take(xp.reshape(values, (batch_size * num_rows, *rest)), first + places, axis=0)
     return xp.reshape(rows, (batch_size, places.shape[1], *rest))

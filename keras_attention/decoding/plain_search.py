@@ -222,7 +222,7 @@ def beam_search(
     check_states(cache, rows, beam_size, "`cache`: all")
     rules = SearchRules(beam_size, start_token_id, end_token_id, pad_token_id, length_penalty)
     choice = Choice() if constraint is None else Choice(constraint, constraint_state)
-    found = find_hypotheses(step, cache, max_lengths, rules, RANKS[stop], max_length, choice)
+    found = find_hypotheses(Steps(step, cache), max_lengths, rules, RANKS[stop], max_length, choice)
     return result(*found, rules, ops)
 
 
@@ -231,20 +231,20 @@ def reorder(cache: Any, parents: Any) -> Any:
     return keras.tree.map_structure(lambda leaf: select(leaf, parents, ops), cache)
 
 
+class Steps(NamedTuple):
+    """What a search computes with: a step function, its first cache, and what reorders a cache."""
+
+    step: Step
+    cache: Any
+    reorder: Callable[[Any, Any], Any] = reorder
+
+
 def find_hypotheses(
-    step: Step,
-    cache: Any,
-    max_lengths: Any,
-    rules: SearchRules,
-    rank: Any,
-    max_length: Any,
-    choice: Choice,
-    reordered: Callable[[Any, Any], Any] = reorder,
+    steps: Steps, max_lengths: Any, rules: SearchRules, rank: Any, max_length: Any, choice: Choice
 ) -> tuple[Beams, Any]:
     """Do what `beam_search` says, and return what `hypotheses.result` takes. It has no infinite numbers.
 
-    `rank` is that of the stopping rule; `choice` says what chooses tokens, besides their scores; and
-    `reordered` gives the cache of the hypotheses that continue.
+    `rank` is that of the stopping rule; `choice` says what chooses tokens, besides their scores.
     """
     constraint, state, uniforms = choice
     (rows,) = static_shape(max_lengths) or (None,)
@@ -252,7 +252,7 @@ def find_hypotheses(
     penalties = penalty(ops.cast(max_lengths, "float32"), rules.length_penalty, ops)
 
     def advance(index, done, tokens, beams, cache, state):
-        results = step(tokens, index, cache)
+        results = steps.step(tokens, index, cache)
         logits, cache = check_step(results, cache, rows, rules.beam_size, rules.end_token_id)
         allowed = None
         if constraint is not None:
@@ -261,7 +261,7 @@ def find_hypotheses(
         drawn = None if uniforms is None else ops.take(uniforms, index, axis=1)
         best = best_tokens(logits, rules, allowed, drawn)
         grown, tokens, parents = grow(beams, *best, index, rules, ops)
-        cache = reordered(cache, parents)
+        cache = steps.reorder(cache, parents)
         if constraint is not None:
             state = constraint.advance(reorder(state, parents), tokens, index)
         grown = _frozen(done, beams, grown)
@@ -274,7 +274,7 @@ def find_hypotheses(
     number = ops.shape(max_lengths)[0]
     tokens = ops.full((number, rules.beam_size), rules.start_token_id, dtype="int32")
     beams = first_beams(number, max_length, rules, ops)
-    first = (ops.zeros((), dtype="int32"), max_lengths <= 0, tokens, beams, cache, state)
+    first = (ops.zeros((), dtype="int32"), max_lengths <= 0, tokens, beams, steps.cache, state)
     last = ops.while_loop(lambda _, done, *others: ops.logical_not(ops.all(done)), advance, first)
     return last[3], max_lengths
 

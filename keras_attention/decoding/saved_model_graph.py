@@ -26,7 +26,7 @@ from keras_attention.decoding.hypotheses import (
     result,
     select,
 )
-from keras_attention.decoding.plain_search import Choice, find_hypotheses
+from keras_attention.decoding.plain_search import Choice, Steps, find_hypotheses
 from keras_attention.engine.forward import Step, decode, encode
 from keras_attention.engine.tensorflow import TensorFlowOperations
 from keras_attention.spec import SSRUSpec, TransformerSpec
@@ -272,7 +272,8 @@ class ModelOperations:
             cache,
         )
         longest = tf.maximum(tf.reduce_max(limits), 1)
-        found = find_hypotheses(step, cache, limits, rules, rank, longest, Choice(), reordered)
+        steps = Steps(step, cache, reordered)
+        found = find_hypotheses(steps, limits, rules, rank, longest, Choice())
         return result(*found, rules, ops)
 
 

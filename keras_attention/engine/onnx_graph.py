@@ -37,6 +37,8 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "hard_sigmoid": ("HardSigmoid", {"alpha": 1.0 / 6.0, "beta": 0.5}),
     "hard_silu": ("HardSwish", {}),
 }
+# Functions of `keras.ops` that are one operation of ONNX.
+FUNCTIONS = {"add": "Add", "matmul": "MatMul", "relu": "Relu", "softmax": "Softmax"}
 
 
 def library() -> Any:
@@ -106,6 +108,9 @@ class Graph:
         """Return the size of an axis, (1,)."""
         return self.node("Shape", x, start=axis, end=axis + 1)
 
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(self.node, FUNCTIONS[name])
+
     def shape(self, x: Value) -> list[Value]:
         return [self.length(x, 0)]  # All that is asked for.
 
@@ -125,11 +130,6 @@ class Graph:
         self, x: Value, gamma: Value, beta: Value, axis: int, epsilon: float
     ) -> Value:
         return self.node("LayerNormalization", x, gamma, beta, axis=axis, epsilon=epsilon)
-
-    matmul = functools.partialmethod(node, "MatMul")
-    add = functools.partialmethod(node, "Add")
-    relu = functools.partialmethod(node, "Relu")
-    softmax = functools.partialmethod(node, "Softmax")
 
 
 class OnnxOperations(Operations):
@@ -350,7 +350,7 @@ def _decoded(
     kept = {}
     for names, values in zip([*own_names, *source_names], [*new, *memory], strict=True):
         for name, made in zip(names, values, strict=True):
-            if is_continued and name.endswith(".state"):
+            if is_continued and ".state" in name:
                 made = node("Concat", past[name], made, axis=1)
             if is_continued and ".encoder." in name:
                 _, heads, _, width = states[name]
