@@ -259,8 +259,8 @@ def find_hypotheses(
             allowed = constraint.allowed(state, index)
             logits = rescored(constraint, logits, state, index)
         drawn = None if uniforms is None else ops.take(uniforms, index, axis=1)
-        best = best_tokens(logits, rules, allowed, drawn)
-        grown, tokens, parents = grow(beams, *best, index, rules, ops)
+        scores, tokens = best_tokens(logits, rules, allowed, drawn)
+        grown, tokens, parents = grow(beams, scores, tokens, index, rules, ops)
         cache = steps.reorder(cache, parents)
         if constraint is not None:
             state = constraint.advance(reorder(state, parents), tokens, index)

@@ -293,8 +293,8 @@ def _translate(
     # As large as `Batching` allows.
     size = tf.cast(tf.size(limits), "int64") * tf.cast(tf.reduce_max(limits), "int64")
     is_small = size * beam_size**2 <= LARGEST_BUFFER
-    problem = f"Too much at once for {beam_size} beams. Give fewer texts, or shorter ones."
-    with tf.control_dependencies([tf.debugging.Assert(is_small, [problem])]):
+    problem = [f"Too much at once for {beam_size} beams. Give fewer texts, or shorter ones."]
+    with tf.control_dependencies([tf.debugging.Assert(is_small, problem)]):
         limits = tf.identity(limits)
     # Only who wants the n best waits for the certainty of the others.
     rank = tf.where(n_best > 1, beam_size - 1, 0)

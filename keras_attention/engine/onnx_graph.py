@@ -313,7 +313,7 @@ def _decoded(
 ) -> list[Value]:
     """Write the decoder; return the logits and what it keeps, in the order of `states_of`."""
     node, states = graph.node, states_of(spec)
-    past = {
+    past: dict[str, Any] = {
         name: Value(graph, f"past_key_values.{name}") if is_continued else None for name in states
     }
     operations, ids = OnnxOperations(spec, graph, SOURCE_MASK), Value(graph, IDS)
@@ -333,6 +333,7 @@ def _decoded(
         ]
         for kind in ("decoder", "encoder")
     )
+    memory: list[Any]
     if is_continued:
         memory = [tuple(past[name] for name in names) for names in source_names]
     else:

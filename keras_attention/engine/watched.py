@@ -88,19 +88,19 @@ class WatchedSpec:
         rows: int | None = None,
     ) -> Details:
         """Return what `Transformer.attention_details` returns, as arrays."""
-        operations, weights = self._operations, self._engine.weights
+        operations, ours = self._operations, self._engine.weights
         operations.seen = []
         source, target = (
             self._engine.positions(kind, ids.shape[1])
             for kind, ids in (("encoder", encoder_token_ids), ("decoder", decoder_token_ids))
         )
-        memory = encode(operations, weights, encoder_token_ids, source)
+        memory = encode(operations, ours, encoder_token_ids, source)
         is_seen = np.tri(len(target), dtype=bool)
         bias = np.where(is_seen, 0.0, operations.masked).astype("float32")[None, None]
         nothing = np.zeros((*decoder_token_ids.shape, self.spec.hidden_dim), "float32")
         buffers = [(nothing, nothing)] * len(self.spec.decoder.blocks)
         step = Step(decoder_token_ids, target, 0, bias)
-        (logits, _), _ = decode(operations, weights, step, buffers, *memory, None)
+        (logits, _), _ = decode(operations, ours, step, buffers, *memory, None)
         logits = logits.reshape(*decoder_token_ids.shape, -1)
         scores: dict[str, list[np.ndarray]] = {}
         norms: dict[str, list[np.ndarray]] = {}
