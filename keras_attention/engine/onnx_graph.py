@@ -131,6 +131,13 @@ class Graph:
     ) -> Value:
         return self.node("LayerNormalization", x, gamma, beta, axis=axis, epsilon=epsilon)
 
+    def rms_normalization(self, x: Value, gamma: Value, axis: int, epsilon: float) -> Value:
+        root = self.node("Sqrt", self.node("ReduceMean", x * x, axes=[axis]) + epsilon)
+        return self.node("Div", x, root) * gamma
+
+    def split(self, x: Value, number: int, axis: int) -> list[Value]:
+        return self.node("Split", x, outputs=number, axis=axis)
+
 
 class OnnxOperations(Operations):
     """`Operations` that add nodes to a graph.

@@ -110,7 +110,7 @@ def block_steps(block: BlockSpec) -> tuple[Box, ...]:
     if cross is not None and block.cross_attention_norm is not None:
         box = Box("Multi-head attention", _heads(cross), reads=True)
         layers.append((box, block.cross_attention_norm))
-    gate = ", gated" if getattr(network, "gate", None) is not None else ""
+    gate = ", gated" if network.gate is not None else ""
     layers.append((Box("Feed-forward", width + gate), block.feed_forward_norm))
     steps: list[Box] = []
     for box, norm in layers:
