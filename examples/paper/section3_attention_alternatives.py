@@ -17,6 +17,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +56,12 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     work = [(kind, size, seed) for size in sizes for kind in KINDS for seed in seeds]
     with results.claimed(), Progress(len(work), "training", "models") as progress:
         for size in sizes:
-            found["scores"][size] = results.get(f"scores {size}", lambda s=size: scores_of(s))
-            found["seconds"][size] = results.get(f"seconds {size}", lambda s=size: seconds_of(s))
+            found["scores"][size] = results.get(f"scores {size}", partial(scores_of, size))
+            found["seconds"][size] = results.get(f"seconds {size}", partial(seconds_of, size))
         for kind, size, seed in work:
             accuracy = results.get(
                 f"accuracy {kind} {size} {seed}",
-                lambda of=(kind, size, seed): accuracy_of(*of, steps=steps),
+                partial(accuracy_of, kind, size, seed, steps),
             )
             found["accuracy"].setdefault(size, {}).setdefault(kind, []).append(accuracy)
             progress.add(1)

@@ -169,8 +169,8 @@ def _compare_models(options: argparse.Namespace, search: Mapping[str, Any]) -> N
         for title, model in models.items():
             translations[title] = keras_translator(model, **search)(sources)
             chosen = {**check_model(model), **search}
-            names = dict.fromkeys((*SEARCH_SETTINGS, *search))
-            settings = (f"{key} {chosen.get(key, getattr(Translator, key))}" for key in names)
+            keys = dict.fromkeys((*SEARCH_SETTINGS, *search))
+            settings = (f"{key} {chosen.get(key, getattr(Translator, key))}" for key in keys)
             decoding[f"{title}:"] = " ".join(settings)
     name = options.name or name
     text = Sentences(sources, references, name, options.target_language, ter=options.ter)

@@ -126,7 +126,7 @@ def check_export(
         )
     manifest, programs, not_installed = programs_of(folder)
     plain = dict.fromkeys(("constraint", "sampling", "restrictions", "split_sentences"))
-    own_search = read_signed_json(folder / MANIFEST).get("search", {})
+    own_search = manifest.get("search", {})
     changes: dict[str, Any] = {**SEARCH, **own_search, **plain, "engine": "auto"}
     original = dataclasses.replace(translator, **changes)
     wanted = original(full)
