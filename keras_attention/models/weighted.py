@@ -45,6 +45,7 @@ class _Branched:
     """Mixin of a block: one of its attentions is a `BranchedAttention`, which contains the network."""
 
     branched_attention = "self_attention"
+    gated_feed_forward: bool
 
     def __init__(
         self, *arguments: Any, branch_feed_forward: BranchFeedForward = "shared", **kwargs: Any
