@@ -113,9 +113,9 @@ def test_threads_and_neighbours_change_nothing(groups, threads, options, monkeyp
     with ThreadPoolExecutor(groups * threads - 1) as pool:
         monkeypatch.setattr("keras_attention.engine.numba.engine._pool", lambda process: pool)
         together = searched(engine, source, limits)
-    for name, array in wanted.items():
-        np.testing.assert_array_equal(array, together[name])
-        np.testing.assert_array_equal(array[5:6], alone[name])
+    for array, of_all, of_one in zip(wanted, together, alone, strict=True):
+        np.testing.assert_array_equal(array, of_all)
+        np.testing.assert_array_equal(array[5:6], of_one)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -217,12 +217,12 @@ def test_interrupt_is_answered_amid_a_search(monkeypatch):
             engine.search(SOURCE[:1], np.array([length]), options)
     again = searched(engine)
     assert (begun[0].alive_sequences[0, 0, length // 2 :] == 0).all()
-    for name, array in wanted.items():
-        np.testing.assert_array_equal(array, again[name])
+    for array, other in zip(wanted, again, strict=True):
+        np.testing.assert_array_equal(array, other)
 
 
 def search_in_child(engine, connection):
-    connection.send(searched(engine)["alive_scores"])
+    connection.send(searched(engine).alive_scores)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -230,7 +230,7 @@ def test_forked_process_searches(monkeypatch):
     """The child has none of its parent's threads."""
     engine = engine_of(model_with())
     monkeypatch.setattr(engine, "thread_groups", lambda *sizes: (1, 2))
-    wanted = searched(engine)["alive_scores"]
+    wanted = searched(engine).alive_scores
     here, there = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(
         target=search_in_child, args=(engine, there), daemon=True
