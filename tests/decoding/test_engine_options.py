@@ -33,6 +33,8 @@ COMPUTED = {
     "final_normalization": True,
     "decoder_cell": "ssru",
     "use_logits_bias": True,
+    "normalization": "rms",
+    "gated_feed_forward": True,
 }
 # Those that do not: rates and what training keeps; and ids, which the tokenizer decides.
 OTHERS = {"dropout", "attention_dropout", "activation_dropout", "recompute", "seed"}
@@ -47,6 +49,7 @@ VARIANTS = [
     {"position_layout": "halves", "layer_norm_epsilon": 0.1, "activation": "gelu"},
     {"decoder_cell": "ssru", "final_normalization": True, "use_logits_bias": True},
     {"decoder_cell": "ssru", "num_layers": (1, 2), "normalize_first": True},
+    {"normalization": "rms", "gated_feed_forward": True, "activation": "silu"},
 ]
 
 
