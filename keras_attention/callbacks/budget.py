@@ -21,7 +21,7 @@ from keras_attention.utils.forecast import Forecast
 RATE_STEP = 1 / 400
 # An update's time is known after this many, which took at least so long: a mean of fewer would jump.
 KNOWN_UPDATES, KNOWN_SECONDS = 5, 10.0
-# The machine may have been busier: what is longer ago counts ever less.
+# The machine may have been busier: what was measured counts half after each so many seconds.
 LATE_SECONDS = 120.0
 
 
@@ -267,9 +267,7 @@ class Budget(RunCallback):
             self.seconds += took
             updates, seconds = self._measured
             self._measured = (updates + 1, seconds + took)
-            if (
-                updates >= 4 * KNOWN_UPDATES and seconds >= LATE_SECONDS
-            ):  # The earlier half counts half.
+            if updates >= 4 * KNOWN_UPDATES and seconds >= LATE_SECONDS:
                 self._measured = (updates / 2, seconds / 2)
         else:
             self._compiling += took
