@@ -19,7 +19,7 @@ from keras_attention.decoding.pretrained import FORMATS
 from keras_attention.interop.ctranslate2 import Quantization
 from keras_attention.utils.arguments import BeamSize, LengthPenalty
 from keras_attention.utils.progress import say, show
-from keras_attention.utils.run_folder import SEARCH_SETTINGS
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
 as a MarianMT or Pegasus folder of Hugging Face, as ONNX files, or as a SavedModel of TensorFlow.
@@ -58,6 +58,9 @@ def main(arguments: Sequence[str], program: str) -> None:
     if options.checkpoint is None:
         translator = light_translator(options.model, **search)
     else:
+        run = RunFolder(options.model)
+        run.settings(SEARCH_SETTINGS)
+        run.check_checkpoint(options.checkpoint)
         start_backend()
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
 
