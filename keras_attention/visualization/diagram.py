@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from keras_attention.spec import AttentionSpec, BlockSpec, NormSpec, StackSpec, TransformerSpec
 from keras_attention.utils.arguments import checked
+from keras_attention.utils.checks import check_has
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +70,9 @@ def diagram(model: Any, part: Literal["model", "attention"] = "model") -> Figure
     >>> "3 ×" in {text.get_text() for text in diagram(model).axes[0].texts}
     True
     """
-    spec = model if isinstance(model, TransformerSpec) else model.spec()
+    spec = model
+    if not isinstance(model, TransformerSpec):
+        spec = check_has("model", model, "a Transformer, or its spec", "spec").spec()
     if part == "attention":
         return _drawn([attention_steps(spec)])
     return _drawn(model_steps(spec))
