@@ -17,7 +17,13 @@ from keras_attention.utils.forks import is_forked
 
 
 class TensorFlowOperations(Operations):
-    """`Operations` in TensorFlow's own, for any shapes; heads come before sentences: (N, B, T, d)."""
+    """`Operations` in TensorFlow's own, for any shapes; heads come before sentences: (N, B, T, d).
+
+    How long a search takes without one, for one sentence and for 32, by `KERAS_BACKEND=tensorflow python
+    benchmarks/engine_operations.py tiny` (28 November 2026, AVX2, five pairs, spread by a tenth): embed 1.05
+    and 1.03, linear 1.04 and 1.02, prepare_softmax 1.01 and 1.00, norm 1.01 and 0.98, leaving out padding
+    0.91 and 1.02. Larger models were not measured.
+    """
 
     def prepare_softmax(self, table: Any, kernel: Any, bias: Any) -> Any:
         # Without oneDNN, a product with a transposed matrix takes two to eight times as long.

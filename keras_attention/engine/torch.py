@@ -24,7 +24,13 @@ PACKED_FOR_ROWS = 128
 
 
 class TorchOperations(Operations):
-    """`Operations` in PyTorch's own."""
+    """`Operations` in PyTorch's own.
+
+    How long a search takes without one, for one sentence and for 32, by `KERAS_BACKEND=torch python
+    benchmarks/engine_operations.py tiny` (28 November 2026, AVX2, five pairs): heads 1.63 and 1.24, attend
+    1.59 and 1.22, top_log_probs 1.28 and 1.11, norm 1.13 and 1.08, linear 1.12 and 1.08, embed 1.10 and
+    1.02; leaving out padding 1.00 and 0.98 where texts are of like length.
+    """
 
     def prepare_matrix(self, matrix: Matrix) -> Any:
         kernel, bias = map(self._cast, matrix)
