@@ -121,9 +121,8 @@ class Alignments:
             return
         content = words[:, rows][:, :, columns]
         chosen = content.argmax(axis=-1)
-        if (
-            min(len(columns), len(rows)) > 1
-        ):  # one word alone, such as a Chinese text, is always aligned
+        # One word alone, such as a Chinese text, is always aligned.
+        if min(len(columns), len(rows)) > 1:
             sums = np.maximum(content.sum(axis=-1), 1e-9)
             self._confidence += (content.max(axis=-1) / sums).sum(axis=1)
             self._words += len(rows)

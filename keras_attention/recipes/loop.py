@@ -99,7 +99,7 @@ class TrainingLoop:
             if isinstance(callback, RunCallback):
                 callback.stop = self.stop
         self.checkpoints = self._checkpoints()
-        test = run.corpus.splits["validation" if run.corpus.test is None else "test"]
+        test = run.corpus.splits[run.test_split]
         averages = 1 + 2 * (config.averaged_checkpoints > 1)  # first, last and average
         self.beside = WorkBeside(
             self.perplexity, self.scores, len(run.batches), len(test), averages + len(self.best)

@@ -166,7 +166,7 @@ def save(run: Run) -> None:
 
 def evaluate(run: Run) -> dict[str, Any]:
     """Translate the test set with the average and what it is made of, score, and write the report."""
-    split = "validation" if run.corpus.test is None else "test"
+    split = run.test_split
     text = run.sentences(split, f"{run.corpus.name}, {split} part")
     evaluation = run.evaluation(text) | _old_domain(run)
     head = run.settings.get("guided_alignment_head")

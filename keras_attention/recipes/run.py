@@ -169,6 +169,11 @@ class Run:
         """The checkpoints that stand for the run."""
         return ChosenCheckpoints(self.folder, vars(self.config))
 
+    @property
+    def test_split(self) -> str:
+        """The part of the text that is scored at the end."""
+        return "validation" if self.corpus.test is None else "test"
+
     def sentences(self, split: str, name: str) -> Sentences:
         """Return a part of the text, to translate and score it."""
         sources, references = self.corpus.splits[split].sources(), self.corpus.references(split)
