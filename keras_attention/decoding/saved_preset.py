@@ -19,6 +19,8 @@ from keras_attention.data.formats.own_preset import (
     MODEL_OPTIONS,
     PRESET,
     TOKENIZER,
+    TOKENIZER_CLASS,
+    TOKENIZER_CONFIG,
 )
 from keras_attention.data.model_card import card_text, check_card
 from keras_attention.decoding.translation import Translation
@@ -64,6 +66,7 @@ def save_preset(
         )
         names = iter([places[weight] for weight in preset.spec.weights()])
         preset.tokenizer.save(partial / TOKENIZER)
+        write_atomically(partial / TOKENIZER_CONFIG, json.dumps(TOKENIZER_CLASS) + "\n")
         write_atomically(
             partial / CARD, json.dumps(whole_card, indent=2, ensure_ascii=False) + "\n"
         )

@@ -452,7 +452,6 @@ class TestWordPieces:
 
     def test_training(self):
         pytest.importorskip("tensorflow_text")
-        pytest.importorskip("keras_hub")
         tokenizer = Tokenizer.train(TEXTS * 3, vocabulary_size=90, algorithm="wordpiece")
         assert 60 <= tokenizer.vocabulary_size <= 90
         assert tokenizer.decode(tokenizer.encode(TEXTS)) == TEXTS

@@ -26,6 +26,14 @@ from keras_attention.utils.folder import Folder
 # Keras' names, and KerasHub's folder of a tokenizer.
 CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 TOKENIZER = "assets/tokenizer"
+# What KerasHub asks for beside it: the class that reads that folder.
+TOKENIZER_CONFIG = "tokenizer.json"
+TOKENIZER_CLASS = {
+    "module": "keras_attention.keras_hub",
+    "class_name": "TransformerTokenizer",
+    "config": {},
+    "registered_name": "keras_attention>TransformerTokenizer",
+}
 CARD, CARD_TEXT = "card.json", "README.md"
 # Arguments of `Transformer` that a spec does not have; its name and dtype are not among them.
 MODEL_OPTIONS = (*DROPOUTS, "recompute", "seed")
