@@ -21,14 +21,11 @@ from keras_attention.decoding.hypotheses import SearchRules
 from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.engine.forward import Operations
 
-PADDING = ("tokens", "without_padding", "with_padding")
 # Operations that only work together. Those on which the layout of the buffers depends are no choice.
 GROUPS = {
-    "tensorflow": [
-        *(("embed",), ("prepare_softmax",), PADDING, ("linear",), ("norm",), ("top_log_probs",)),
-    ],
+    "tensorflow": [("embed",), ("prepare_softmax",), ("norm",)],
     "torch": [
-        *(("embed",), PADDING, ("linear", "prepare_matrix", "prepare_softmax", "activation")),
+        *(("embed",), ("linear", "prepare_matrix", "prepare_softmax", "activation")),
         *(("norm", "prepare_norm"), ("heads",), ("attend",), ("top_log_probs",)),
     ],
 }

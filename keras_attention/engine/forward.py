@@ -134,18 +134,6 @@ class Operations:
         )
         return self.ops.reshape(x, (-1, self.spec.hidden_dim))
 
-    def tokens(self, token_ids: Any) -> Any:
-        """Which of (B S) are no padding, for the next two; None to compute with all."""
-        return None
-
-    def without_padding(self, x: Any, tokens: Any) -> Any:
-        """Return the rows (tokens, D) of (B S, D) that are no padding; all if `tokens` is None."""
-        return x
-
-    def with_padding(self, x: Any, tokens: Any) -> Any:
-        """Rows (tokens, D) back in their places of (B S, D); elsewhere is anything finite."""
-        return x
-
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         """`activation(x W + b)` of (R, D)."""
         outputs = self.ops.matmul(x, matrix.kernel)
@@ -178,14 +166,9 @@ class Operations:
             for part, width in zip(parts, widths, strict=True)
         ]
 
-    def project(
-        self, x: Any, matrix: Any, widths: Sequence[int], num_rows: Any, tokens: Any = None
-    ) -> list[Any]:
-        """Return the heads that a projection makes of (B T, D), or of its rows that are no padding."""
-        projected = self.linear(x, matrix)
-        if tokens is not None:
-            projected = self.with_padding(projected, tokens)
-        return self.heads(projected, num_rows, widths)
+    def project(self, x: Any, matrix: Any, widths: Sequence[int], num_rows: Any) -> list[Any]:
+        """Return the heads that a projection makes of (B T, D)."""
+        return self.heads(self.linear(x, matrix), num_rows, widths)
 
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
         """Attention of scaled queries (B, N, T, d), its heads joined: (B T, N d).
@@ -249,28 +232,24 @@ def encode(
         For each decoder block the keys and values (B, N, S, d), and the padding's bias (B, 1, 1, S).
     """
     bias = operations.padding_bias(token_ids)
-    # Only the attention needs the padding between the sentences.
-    tokens = operations.tokens(token_ids)
-    x = encoded(operations, weights, token_ids, positions, bias, tokens)
-    num_rows = operations.ops.shape(token_ids)[0]
-    return memory_of(operations, weights, x, num_rows, tokens), bias
+    x = encoded(operations, weights, token_ids, positions, bias)
+    return memory_of(operations, weights, x, operations.ops.shape(token_ids)[0]), bias
 
 
 def encoded(
-    operations: Operations, weights: Weights, token_ids: Any, positions: Any, bias: Any, tokens: Any
+    operations: Operations, weights: Weights, token_ids: Any, positions: Any, bias: Any
 ) -> Any:
-    """Return the encoder's output, the rows (R, D) of `tokens`; `bias` hides padding."""
+    """Return the encoder's output (B S, D); `bias` hides padding."""
     spec, num_rows = operations.spec, operations.ops.shape(token_ids)[0]
     widths = (spec.key_dim, spec.key_dim, spec.value_dim)
     table = weights.target if weights.source is None else weights.source
-    x = operations.without_padding(operations.embed(token_ids, table, positions), tokens)
+    x = operations.embed(token_ids, table, positions)
     for block, part in zip(spec.encoder.blocks, weights.encoder.blocks, strict=True):
         own = (block, block.self_attention_norm, part.self_norm)
         query, key, value = operations.project(
-            _entered(operations, x, *own), part.self_projection, widths, num_rows, tokens
+            _entered(operations, x, *own), part.self_projection, widths, num_rows
         )
         outputs = operations.attend(query, key, value, bias)
-        outputs = operations.without_padding(outputs, tokens)
         outputs = operations.linear(outputs, part.self_output)
         x = _added(operations, x, outputs, *own)
         x = _feed_forward(operations, x, part, block)
@@ -278,12 +257,12 @@ def encoded(
 
 
 def memory_of(
-    operations: Operations, weights: Weights, x: Any, num_rows: Any, tokens: Any
+    operations: Operations, weights: Weights, x: Any, num_rows: Any
 ) -> list[tuple[Any, Any]]:
-    """Return what `decode` reads of the encoder's output (R, D)."""
+    """Return what `decode` reads of the encoder's output (B S, D)."""
     memory, widths = [], (operations.spec.key_dim, operations.spec.value_dim)
     for part in weights.decoder.blocks:
-        key, value = operations.project(x, part.memory_projection, widths, num_rows, tokens)
+        key, value = operations.project(x, part.memory_projection, widths, num_rows)
         memory.append((key, value))
     return memory
 

@@ -255,7 +255,7 @@ def encoder_model(spec: TransformerSpec, max_length: int, metadata: dict[str, st
     operations, ids = OnnxOperations(spec, graph, MASK), Value(graph, IDS)
     weights = graph.named(NumPyOperations(spec, "float32").prepare(spec))
     positions = _positions(graph, spec, "encoder", max_length, [0], graph.length(ids, 1))
-    x = encoded(operations, weights, ids, positions, operations.padding_bias(ids), None)
+    x = encoded(operations, weights, ids, positions, operations.padding_bias(ids))
     x = graph.reshape(x, (graph.length(ids, 0), -1, spec.hidden_dim))
     graph.node("Identity", x, name="last_hidden_state")
     shape = ("batch_size", "encoder_sequence_length")
@@ -345,7 +345,7 @@ def _decoded(
         memory = [tuple(past[name] for name in names) for names in source_names]
     else:
         x = graph.reshape(Value(graph, ENCODED), (-1, spec.hidden_dim))
-        memory = memory_of(operations, weights, x, rows, None)
+        memory = memory_of(operations, weights, x, rows)
     (logits, _), new = decode(
         operations,
         weights,

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from keras_attention.engine.base import State, SteppingEngine
 from keras_attention.engine.forward import Operations, Step, decode, encode, present_weights
-from keras_attention.ops.top_k import top_k
 from keras_attention.spec import TransformerSpec
 from keras_attention.utils.forks import is_forked
 
@@ -20,9 +19,14 @@ class TensorFlowOperations(Operations):
     """`Operations` in TensorFlow's own, for any shapes; heads come before sentences: (N, B, T, d).
 
     How long a search takes without one, for one sentence and for 32, by `KERAS_BACKEND=tensorflow python
-    benchmarks/engine_operations.py tiny` (28 November 2026, AVX2, five pairs, spread by a tenth): embed 1.05
-    and 1.03, linear 1.04 and 1.02, prepare_softmax 1.01 and 1.00, norm 1.01 and 0.98, leaving out padding
-    0.91 and 1.02. Larger models were not measured.
+    benchmarks/engine_operations.py tiny`, and `base` (28 November 2026, AVX2, three to five pairs):
+
+        operation            tiny        base
+        prepare_softmax  1.01  1.00  1.77  1.32
+        norm             1.01  0.98  1.12  0.96
+        embed            1.05  1.03  1.07  0.99
+
+    The others are what the layout of the buffers asks for.
     """
 
     def prepare_softmax(self, table: Any, kernel: Any, bias: Any) -> Any:
@@ -38,23 +42,6 @@ class TensorFlowOperations(Operations):
         scale = tf.cast(self.spec.hidden_dim**0.5, rows.dtype)
         x = rows * (is_token * scale)[..., None] + tf.cast(positions, rows.dtype)
         return tf.reshape(x, (-1, self.spec.hidden_dim))
-
-    def tokens(self, token_ids: Any) -> Any:
-        is_token = tf.reshape(token_ids, (-1,)) != self.spec.pad_token_id
-        # Of a token its place among the tokens, of padding that of the token before it.
-        return tf.where(is_token)[:, 0], tf.maximum(tf.cumsum(tf.cast(is_token, "int32")) - 1, 0)
-
-    def without_padding(self, x: Any, tokens: Any) -> Any:
-        return tf.gather(x, tokens[0])
-
-    def with_padding(self, x: Any, tokens: Any) -> Any:
-        return tf.gather(x, tokens[1])
-
-    def linear(self, x: Any, matrix: Any, activation: Any = None) -> Any:
-        outputs = tf.matmul(x, matrix.kernel)
-        if matrix.bias is not None:
-            outputs = tf.nn.bias_add(outputs, matrix.bias)
-        return outputs if activation is None else activation(outputs)
 
     def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
         if norm[1] is None:
@@ -95,13 +82,6 @@ class TensorFlowOperations(Operations):
         steps = tf.reshape(buffer, (-1, tf.shape(rows)[1]))
         written = tf.raw_ops.InplaceUpdate(x=steps, i=start, v=rows)
         return tf.reshape(written, tf.shape(buffer))
-
-    def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
-        logits = tf.cast(logits, "float32")
-        values, ids = top_k(logits, width)
-        # One pass of the softmax in place of the four of a log-sum-exp.
-        likeliest = tf.gather(tf.nn.softmax(logits), ids[:, :1], batch_dims=1)
-        return values - values[:, :1] + tf.math.log(likeliest), ids
 
 
 class TensorFlowEngine(SteppingEngine):

@@ -27,9 +27,15 @@ class TorchOperations(Operations):
     """`Operations` in PyTorch's own.
 
     How long a search takes without one, for one sentence and for 32, by `KERAS_BACKEND=torch python
-    benchmarks/engine_operations.py tiny` (28 November 2026, AVX2, five pairs): heads 1.63 and 1.24, attend
-    1.59 and 1.22, top_log_probs 1.28 and 1.11, norm 1.13 and 1.08, linear 1.12 and 1.08, embed 1.10 and
-    1.02; leaving out padding 1.00 and 0.98 where texts are of like length.
+    benchmarks/engine_operations.py tiny`, and `base` (28 November 2026, AVX2, three to five pairs):
+
+        operation          tiny        base
+        linear         1.12  1.08  2.28  1.48
+        heads          1.63  1.24  1.29  1.07
+        attend         1.59  1.22  1.28  1.05
+        top_log_probs  1.28  1.11  1.13  1.00
+        norm           1.13  1.08  1.09  1.06
+        embed          1.10  1.02  1.12  1.04
     """
 
     def prepare_matrix(self, matrix: Matrix) -> Any:
@@ -56,20 +62,6 @@ class TorchOperations(Operations):
         is_token = (token_ids != self.spec.pad_token_id).to(rows.dtype)
         x = rows * (is_token * self.spec.hidden_dim**0.5)[..., None] + positions.to(rows.dtype)
         return x.reshape(-1, self.spec.hidden_dim)
-
-    def tokens(self, token_ids: Any) -> Any:
-        # On a GPU, counting them would wait for it.
-        if token_ids.device.type != "cpu":
-            return None
-        is_token = (token_ids != self.spec.pad_token_id).flatten()
-        return None if is_token.all() else (is_token.nonzero()[:, 0], len(is_token))
-
-    def without_padding(self, x: Any, tokens: Any) -> Any:
-        return x if tokens is None else x[tokens[0]]
-
-    def with_padding(self, x: Any, tokens: Any) -> Any:
-        places, number = tokens
-        return x.new_zeros((number, x.shape[-1])).index_copy_(0, places, x)
 
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         if activation is None:

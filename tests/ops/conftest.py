@@ -2,12 +2,12 @@
 
 import pytest
 
-from keras_attention.ops import reference
+from keras_attention.ops import dispatch, reference
 
 
 @pytest.fixture
 def definitions(monkeypatch):
-    """The names of the definitions that kernels called, in order."""
+    """The names of the definitions that were computed in place of kernels, in order."""
     names = []
 
     def recorded(name, definition):
@@ -17,6 +17,6 @@ def definitions(monkeypatch):
 
         return call
 
-    for name, definition in reference.DEFINITIONS.items():
-        monkeypatch.setattr(reference, name, recorded(name, definition))
+    for name in dispatch.kernels():
+        monkeypatch.setattr(reference, name, recorded(name, reference.DEFINITIONS[name]))
     return names

@@ -24,7 +24,7 @@ def test_every_kernel_of_the_running_backend_has_a_definition_and_its_signature(
 
 def test_a_misspelt_kernel_is_an_error(monkeypatch):
     module = importlib.import_module(f"keras_attention.ops.backends.{keras.backend.backend()}")
-    monkeypatch.setitem(module.KERNELS, "liner", module.KERNELS["smoothed_crossentropy"])
+    monkeypatch.setitem(module.KERNELS, "liner", module.KERNELS["dot_product_attention"])
     with pytest.raises(ValueError, match=r"without a definition: liner\. .*linear"):
         dispatch.kernels.__wrapped__()
 

@@ -16,7 +16,7 @@ from tests.gradients import compiled, gradients
 from tests.helpers import numpy
 
 BACKEND = keras.backend.backend()
-# TensorFlow's and JAX' kernels round to half precision once more.
+# TensorFlow's kernel rounds to half precision once more, and JAX' own operations do.
 TOLERANCES = {"torch": {"float32": 5e-6, "bfloat16": 0.02}}
 TOLERANCE = TOLERANCES.get(BACKEND, {"float32": 2e-5, "bfloat16": 0.04})
 BOTH_DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCE))

@@ -86,29 +86,3 @@ def test_attention_without_mask_through_weights_and_dropout(definitions):
     got = with_gradients(run(operations.dot_product_attention), arrays, upstream, "float32")
     assert definitions == []
     assert_close(got, expected, 5e-6)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.02)])
-@pytest.mark.parametrize("relu", [False, True])
-def test_linear_equals_its_definition(definitions, dtype, tolerance, relu):
-    arrays, upstream = (normal(5, 3), normal(3, 67), normal(67)), normal(5, 67)
-    if dtype == "bfloat16":  # No sum near zero, where rounding would decide about the ReLU.
-        arrays = np.abs(arrays[0]), np.abs(arrays[1]), np.where(arrays[2] < 0, -50.0, 1.0)
-
-    def outputs(function):
-        return lambda *x: function(*x, relu)
-
-    expected = with_gradients(outputs(DEFINITIONS["linear"]), arrays, upstream, "float32")
-    got = with_gradients(outputs(operations.linear), arrays, upstream, dtype, any_shape=True)
-    assert definitions == []
-    assert_close(got, expected, tolerance)
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.02)])
-def test_tied_projection_equals_its_definition(definitions, dtype, tolerance):
-    arrays, upstream = (normal(5, 67), normal(11, 67)), normal(5, 11)
-    expected = with_gradients(DEFINITIONS["tied_projection"], arrays, upstream, "float32")
-    np.testing.assert_allclose(expected[0], arrays[0] @ arrays[1].T, rtol=1e-4, atol=1e-5)
-    got = with_gradients(operations.tied_projection, arrays, upstream, dtype)
-    assert definitions == []
-    assert_close(got, expected, tolerance)
