@@ -228,8 +228,6 @@ def write_report(
                 "folder. Nothing was written. Move it away."
             )
     kept = {name: value for name, value in report.items() if name != "translations"}
-    if "old_domain" in kept:
-        kept["old_domain"] = {k: v for k, v in kept["old_domain"].items() if k != "translations"}
     whole[SECTION] = {"run": run, **kept}
     write_atomically(text_file, report_text(report, title=run_folder.name))
     write_json(json_file, whole)  # Last: a run with this file is finished.

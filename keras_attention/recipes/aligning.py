@@ -140,22 +140,22 @@ def _least(rates: np.ndarray) -> list[int]:
 
 def alignment_figures(
     corpus: Corpus, split: str, model: Any, tokenizer: Any, head: Sequence[int] | None
-) -> dict[str, Any]:
-    """Return how well a model aligns words, where true alignments are known; else an empty dict.
+) -> dict[str, Any] | None:
+    """Return how well a model aligns words, where true alignments are known; else None.
 
     The head of a model without guided alignment is the one that aligns the validation set best, by the words
     that its rows read or by those that they predict.
     """
     known, chosen_by = (_known(corpus, part) for part in (split, "validation"))
     if not known or not (head or chosen_by):
-        return {}
+        return None
     rates, sentences = _error_rates(model, tokenizer, known)
     chosen = rates if head else _error_rates(model, tokenizer, chosen_by)[0]
     if rates is None or chosen is None:
-        return {}
+        return None
     # Guided alignment teaches the words that are read.
     place = (0, *head) if head else tuple(_least(chosen))
-    figures = {
+    return {
         "head": [*place[1:]],
         "rows": [*ROWS][place[0]],
         "is_guided": head is not None,
@@ -163,7 +163,6 @@ def alignment_figures(
         "split": split,
         "sentences": sentences,
     }
-    return {"alignment": figures}
 
 
 def _known(corpus: Corpus, split: str) -> dict[tuple[str, str], Any]:

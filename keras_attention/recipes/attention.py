@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from keras_attention.callbacks.attention_log import MOST_TOKENS, AttentionLog
-from keras_attention.callbacks.base import Stop
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.normalization import normalize
@@ -29,13 +28,12 @@ COUNTED_PAIRS = 20_000
 
 
 def attention_log(
-    writer: SummaryWriter,
     tokenizer: Tokenizer,
     corpus: Corpus,
     store: TokenStore,
+    writer: SummaryWriter,
     translator: Translator,
     monitor: TrainingMonitor,
-    stop: Stop,
 ) -> list[AttentionLog]:
     """Return the callback that logs the attention on validation pairs; none if all are too long to show.
 
@@ -55,7 +53,6 @@ def attention_log(
         translate=lambda texts: translator.translate(texts, n_best=translator.beam_size),
         importance=True,
         monitor=monitor,
-        stop=stop,
     )
     return [log]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,8 +22,8 @@ from keras_attention.callbacks.patience import StopWithoutGain
 from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.callbacks.signals import StopOnSignal, StopTogether, TrainingStopped
 from keras_attention.callbacks.translation_scores import TranslationScores
+from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import training_flops
-from keras_attention.recipes.attention import attention_log
 from keras_attention.recipes.beside import WorkBeside
 from keras_attention.recipes.catalog import forecast_for
 from keras_attention.recipes.config import MEASURES
@@ -49,16 +49,17 @@ LOG_EVERY = 50  # updates
 SAFETY_MINUTES = 10.0
 # Compiling that takes less is not worth a line.
 SHORT_SECONDS = 10.0
+Logs = Callable[[SummaryWriter, Translator, TrainingMonitor], Sequence[RunCallback]]
 
 
 class TrainingLoop:
     """The callbacks of a run's training, and the order in which they are called.
 
     All processes that train together make a loop; the chief writes. `held` receives the files that are open
-    as long as the loop.
+    as long as the loop. `logs` makes further callbacks of the chief's, which show what the model does.
     """
 
-    def __init__(self, run: Run, held: contextlib.ExitStack):
+    def __init__(self, run: Run, held: contextlib.ExitStack, logs: Logs | None):
         config, folder = run.config, run.folder
         self.run = run
         self.stop = Stop()
@@ -78,24 +79,15 @@ class TrainingLoop:
         self.perplexity = ValidationPerplexity(run.validation, self.stop)
         translator = run.translator(run.model)
         self.scores = self._scores(translator)
-        self.attention = []
-        if self.writers[0] is not None and config.attention_log:
-            self.attention = attention_log(
-                self.writers[0],
-                run.tokenizer,
-                run.text,
-                run.batches.store,
-                translator,
-                self.monitor,
-                self.stop,
-            )
+        own = logs(self.writers[0], translator, self.monitor) if logs and self.writers[0] else []
+        self.callbacks = [*own, *run.callbacks]
         monitor, mode = MEASURES[config.best_by or "perplexity"]
         cooling = None if config.cooldown is None else self.budget
         self.patience = StopWithoutGain(config.patience, monitor, self.stop, cooling, mode)
         self.best = []
         if config.best_by is not None:
             self.best = [BestCheckpoint(monitor, mode, self.stop, cooling)]
-        for callback in run.callbacks:
+        for callback in self.callbacks:
             if isinstance(callback, RunCallback):
                 callback.stop = self.stop
         self.checkpoints = self._checkpoints()
@@ -191,9 +183,9 @@ class TrainingLoop:
             self.scores,
             *([*self.best, self.patience] if chief else []),
             # Before the checkpoints, which store the position in the monitor's log.
-            *([self.monitor, *self.attention] if chief else []),
+            *([self.monitor] if chief else []),
             # After all that a run logs, and before the checkpoints, which store whether training ends.
-            *run.callbacks,
+            *self.callbacks,
             self.checkpoints,
             *([HugePages()] if is_memory_tuned() else []),
             *([console] if chief else []),
@@ -258,13 +250,12 @@ class TrainingLoop:
                 self.patience,
                 *self.best,
                 Shares(self.run.model, config, self.run.devices),
-                *self.attention,
-                *(callback for callback in self.run.callbacks if isinstance(callback, RunCallback)),
+                *(callback for callback in self.callbacks if isinstance(callback, RunCallback)),
             ],
             write=is_chief(),
         )
 
-    def _scores(self, translator: Any) -> TranslationScores:
+    def _scores(self, translator: Translator) -> TranslationScores:
         """BLEU and chrF of the first validation sentences, translated by beam search every few epochs."""
         run, devices = self.run, self.run.devices
         count = devices.num_processes
@@ -287,10 +278,10 @@ class TrainingLoop:
         )
 
 
-def train_to_end(run: Run) -> TrainingLoop:
+def train_to_end(run: Run, logs: Logs | None) -> TrainingLoop:
     """Train a run from its last checkpoint, if any, to the end of its budget; return its loop."""
     with contextlib.ExitStack() as held:
-        loop = TrainingLoop(run, held)
+        loop = TrainingLoop(run, held, logs)
         if loop.restore():
             if run.resolved.start is not None and not loop.checkpoints.updates:
                 loop.measure_start()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,8 +13,8 @@ from keras_attention.callbacks.base import updates_of
 from keras_attention.callbacks.signals import stopping_at_once
 from keras_attention.data.corpora import Corpus
 from keras_attention.evaluation.report import write_report
-from keras_attention.recipes.aligning import alignment_figures
-from keras_attention.recipes.attention import SHOWN, middling_pairs
+from keras_attention.recipes import results
+from keras_attention.recipes.attention import SHOWN, attention_log, middling_pairs
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.loop import train_to_end
 from keras_attention.recipes.messages import (
@@ -23,10 +24,8 @@ from keras_attention.recipes.messages import (
     model_text,
     results_text,
 )
-from keras_attention.recipes.results import evaluation_figures, run_figures
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.saving import save_model
-from keras_attention.recipes.text import OLD_DOMAIN
 from keras_attention.training.checkpoints import save_average
 from keras_attention.training.distribution import device_kind
 from keras_attention.utils.arguments import checked
@@ -120,7 +119,8 @@ def train(run: Run) -> float | None:
     with activity("building the model"):
         _ = run.model, run.peak
     say(model_text(run.model, run.config, run.batches))
-    loop = train_to_end(run)
+    logs = functools.partial(attention_log, run.tokenizer, run.text, run.batches.store)
+    loop = train_to_end(run, logs if run.config.attention_log else None)
     checkpoints = loop.checkpoints
     run.training = {
         "updates": updates_of(run.model),
@@ -164,18 +164,24 @@ def save(run: Run) -> None:
     _save_attention(run)
 
 
-def evaluate(run: Run) -> dict[str, Any]:
-    """Translate the test set with the average and what it is made of, score, and write the report."""
+def evaluate(
+    run: Run, sections: Mapping[str, results.Section] = results.SECTIONS
+) -> dict[str, Any]:
+    """Translate the test set with the average and what it is made of, score, and write the report.
+
+    Each section adds what it makes of the translations, under its name, if that is anything.
+    """
     split = run.test_split
     text = run.sentences(split, f"{run.corpus.name}, {split} part")
-    evaluation = run.evaluation(text) | _old_domain(run)
-    head = run.settings.get("guided_alignment_head")
-    evaluation |= alignment_figures(run.corpus, split, run.model, run.tokenizer, head)
-    evaluation["also_trained"] = run.corpus.also_trained
+    evaluation = run.evaluation(text)
+    made = {name: section(run, evaluation["translations"]) for name, section in sections.items()}
+    found = {name: figures for name, figures in made.items() if figures is not None}
+    evaluation |= {**found, "also_trained": run.corpus.also_trained}
     report = {
-        **run_figures(run),
+        **results.run_figures(run),
         "training": run.training,
-        **evaluation_figures(evaluation, split, text),
+        **results.evaluation_figures(evaluation, split, text),
+        **{name: results.in_short(figures) for name, figures in found.items()},
     }
     write_atomically(run.folder.references, "\n".join([*text.references, ""]))
     # A model may write a line break, of byte pieces; line i of the file belongs to sentence i.
@@ -203,11 +209,3 @@ def _save_attention(run: Run) -> None:
                 run=run.folder.path,
                 overwrite=True,
             )
-
-
-def _old_domain(run: Run) -> dict[str, Any]:
-    """Return how a fine-tuned run translates text as its pretrained model was made for, if there is some."""
-    if OLD_DOMAIN not in run.corpus.extra or run.resolved.start is None:
-        return {}
-    sentences = run.sentences(OLD_DOMAIN, "old domain")
-    return {OLD_DOMAIN: run.evaluation(sentences, translations_alone=True)}

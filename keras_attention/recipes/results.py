@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_attention.data.filters import FilteredText
 from keras_attention.evaluation.report import LAST, START, Sentences
+from keras_attention.recipes.aligning import alignment_figures
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.text import OLD_DOMAIN
 from keras_attention.utils.versions import environment
@@ -54,8 +55,6 @@ def evaluation_figures(
             "seconds": result["seconds"],
             "examples": _examples(text.sources, evaluation["translations"], text.references),
         },
-        **_old_domain_figures(evaluation.get(OLD_DOMAIN)),
-        **{name: evaluation[name] for name in ("alignment",) if name in evaluation},
     }
 
 
@@ -72,13 +71,33 @@ def _since_the_start(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     return {"before": _scores(evaluation["systems"][first]["scores"]), "p_value": chance}
 
 
-def _old_domain_figures(evaluation: Mapping[str, Any] | None) -> dict[str, Any]:
-    """How well a run translates the text of its pretrained model."""
-    if evaluation is None:
-        return {}
-    last = [*evaluation["systems"].values()][-1]
-    figures = {"sentences": evaluation["sentences"], **_scores(last["scores"])}
-    return {OLD_DOMAIN: {**figures, **_since_the_start(evaluation)}}
+def in_short(section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the scores of a section that evaluates another text, any other section as it is."""
+    if "systems" not in section:
+        return section
+    last = [*section["systems"].values()][-1]
+    figures = {"sentences": section["sentences"], **_scores(last["scores"])}
+    return {**figures, **_since_the_start(section)}
+
+
+def _old_domain(run: Run, _: Sequence[str]) -> dict[str, Any] | None:
+    """How a fine-tuned run translates text as its pretrained model was made for, if there is some."""
+    if OLD_DOMAIN not in run.corpus.extra or run.resolved.start is None:
+        return None
+    text = run.sentences(OLD_DOMAIN, "old domain")
+    evaluation = run.evaluation(text, translations_alone=True)
+    return {name: value for name, value in evaluation.items() if name != "translations"}
+
+
+def _alignment(run: Run, _: Sequence[str]) -> dict[str, Any] | None:
+    """How well a run aligns words, where true alignments are known."""
+    head = run.settings.get("guided_alignment_head")
+    return alignment_figures(run.corpus, run.test_split, run.model, run.tokenizer, head)
+
+
+# Makes figures of a run and its translations of the test set; None where there is nothing to say.
+Section = Callable[[Run, Sequence[str]], dict[str, Any] | None]
+SECTIONS: Mapping[str, Section] = {OLD_DOMAIN: _old_domain, "alignment": _alignment}
 
 
 def _scores(scores: dict[str, Any]) -> dict[str, Any]:

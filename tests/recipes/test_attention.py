@@ -5,7 +5,6 @@ import types
 import pytest
 
 from keras_attention import SummaryWriter, Tokenizer, TokenStore, corpus_from_files, load_corpus
-from keras_attention.callbacks import Stop
 from keras_attention.callbacks.attention_log import MOST_TOKENS
 from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.recipes import attention
@@ -27,7 +26,7 @@ def words(count):
 
 def the_log(writer, tokenizer, corpus, store):
     translator = types.SimpleNamespace(translate=len, beam_size=4)
-    (log,) = attention_log(writer, tokenizer, corpus, store, translator, None, Stop())
+    (log,) = attention_log(tokenizer, corpus, store, writer, translator, None)
     return log
 
 

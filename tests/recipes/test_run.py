@@ -17,7 +17,12 @@ from keras_attention import Tokenizer, Transformer, Translator, corpus_bleu
 from keras_attention.callbacks import ConsoleProgress, NonFiniteTraining
 from keras_attention.callbacks import budget as budgets
 from keras_attention.cli.main import main
-from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
+from keras_attention.recipes import (
+    TranslationConfig,
+    checkpoint_translator,
+    order,
+    train_translation,
+)
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.run import Run
 from keras_attention.utils.arguments import rules
@@ -116,6 +121,24 @@ def test_a_preset_of_a_run_has_a_card_of_it(finished, corpus, tmp_path):
     assert again.longest_source == report["batches"]["longest_source"]
     assert again(list(corpus.test.sources())) == Translator.from_run(folder)(
         list(corpus.test.sources())
+    )
+
+
+@pytest.mark.backends("torch")
+def test_a_report_takes_sections_of_the_translations(finished, corpus, tmp_path):
+    folder, known = finished
+    run = Run(corpus, SMALL, shutil.copytree(folder, tmp_path / "run"))
+    run.training = known["training"]
+    said = {
+        "words": lambda _, lines: {"count": len(" ".join(lines).split())},
+        "no": lambda *_: None,
+    }
+    report = order.evaluate(run, said)
+    count = len((folder / "translations.txt").read_text("utf-8").split())
+    assert report["words"] == report["evaluation"]["words"] == {"count": count}
+    assert (
+        known.keys() ^ report.keys() == {"words"}
+        and report["test"]["bleu"] == known["test"]["bleu"]
     )
 
 
