@@ -38,12 +38,11 @@ def main(arguments: Sequence[str], program: str) -> None:
     if options.output.suffix != ".keras":
         raise ValueError(f"--output must end in .keras. Received: {options.output}")
     check_destination(options.output)
-    trained = run.trained_model()
+    run.check_finished()
     # The run may average fewer, which is known once the backend has started.
     _check_last(options.last, len([*run.checkpoints.glob("update-*")]), run)
     start_backend()
-    import keras
-
+    from keras_attention.models.keras_folder import model_of_run
     from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
     from keras_attention.training.checkpoints import average_checkpoints
 
@@ -52,7 +51,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     moves = options.last is None and settings.get("ema") is not None
     _check_last(options.last, len(chosen), run)
     with activity(f"averaging {counted(len(chosen), 'checkpoint')}"):
-        model = keras.saving.load_model(trained, compile=False)
+        model = model_of_run(run)
         model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.
         (checkpoints.load if moves else average_checkpoints)(model, chosen)
         with atomic_path(options.output, is_new=True) as partial:

@@ -17,8 +17,6 @@ from keras_attention.decoding.saved_preset import save_preset
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.spec.parts import SpecError
 from keras_attention.utils.checks import check_choice, check_path
-from keras_attention.utils.forks import check_process
-from keras_attention.utils.run_folder import RunFolder
 
 # What `export` writes, by what takes the model, the tokenizer and the folder, and options of its own.
 FORMATS: dict[str, Callable[..., Path]] = {
@@ -45,15 +43,9 @@ class Pretrained:
         Raises:
             ValueError: If there is no run in the folder, it is not finished, or its model is damaged.
         """
-        import keras  # Only here: running a spec does not need it.
+        from keras_attention.models.keras_folder import model_of_run  # needs Keras
 
-        from keras_attention.models import transformer  # noqa: F401  Keras must know the class.
-
-        def load_model(run: RunFolder) -> Any:
-            check_process()
-            return keras.saving.load_model(run.trained_model(), compile=False)
-
-        return _made(cls, run_format.read(check_path("folder", folder), load_model), options)
+        return _made(cls, run_format.read(check_path("folder", folder), model_of_run), options)
 
     @classmethod
     def from_preset(

@@ -1,4 +1,4 @@
-"""A model as the folder that Keras reads, with the place of each weight of its spec in Keras' HDF5 file."""
+"""A model in Keras' files: that of a run, and the folder that has each weight of a spec in its HDF5 file."""
 
 import hashlib
 import json
@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_attention.data.formats.own_preset import METADATA, WEIGHTS
 from keras_attention.models.transformer import Transformer
 from keras_attention.spec import SpecError, TransformerSpec
+from keras_attention.utils.forks import check_process
+from keras_attention.utils.run_folder import RunFolder
+
+
+def model_of_run(run: RunFolder) -> Transformer:
+    """Return the model that a finished run has saved, for inference."""
+    check_process()
+    return keras.saving.load_model(run.trained_model(), compile=False)
 
 
 def write_keras_folder(

@@ -6,10 +6,8 @@ import functools
 import os
 from typing import Any
 
-import keras
-
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.models.transformer import Transformer
+from keras_attention.data.formats.run import read
+from keras_attention.models.keras_folder import model_of_run
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.run import Run
 from keras_attention.utils.arguments import checked
@@ -22,9 +20,11 @@ class FinishedRun(Run):
     @checked
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = RunFolder(folder)
-        known = self.settings
-        self.folder.check_finished()
-        self.resolved = Resolved.of_settings(known)
+        self.resolved = Resolved.of_settings(self.settings)
+        found = read(self.folder.path, model_of_run)
+        self.model, self.tokenizer = found.spec, found.tokenizer
+        # Weights of checkpoints are wanted, not the state of an optimizer.
+        self.model.compile(optimizer=None)
         self.config = self.resolved.config
         self.report = self.folder.finished_report()
 
@@ -35,21 +35,8 @@ class FinishedRun(Run):
         return self.folder.settings(needed)
 
     @functools.cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The run's tokenizer."""
-        return Tokenizer.load(self.folder.tokenizer)
-
-    @functools.cached_property
     def _batches(self) -> tuple[Any, Any]:
         return self.resolved.found_batches(self.settings, self.tokenizer, self.folder.store)
-
-    @functools.cached_property
-    def model(self) -> Transformer:
-        """The trained model, for inference."""
-        model = keras.saving.load_model(self.folder.trained_model(), compile=False)
-        # Weights of checkpoints are wanted, not the state of an optimizer.
-        model.compile(optimizer=None)
-        return model
 
     @property
     def peak(self) -> float:
