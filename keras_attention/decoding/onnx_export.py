@@ -13,6 +13,7 @@ from typing import Any
 from keras_attention.engine.onnx_graph import decoder_model, encoder_model, library
 from keras_attention.interop.export_folder import (
     TOKENIZER_FOLDER,
+    Languages,
     Positions,
     begin_export,
     save_tokenizer,
@@ -38,6 +39,7 @@ def export_onnx(
     beam_size: Count = 4,
     max_length: Positions = 1024,
     overwrite: bool = False,
+    languages: Languages = None,
 ) -> Path:
     """Write a `Transformer` as ONNX files, the encoder and a decoder that keeps keys and values.
 
@@ -66,6 +68,8 @@ def export_onnx(
             translations end there. Of learned positions all are written. Defaults to 1024.
         overwrite: Whether an exported model in `folder` may be replaced. Anything else there, and an export
             that was changed, never is.
+        languages: Codes of the language of the source and of the target, which are written into the folder.
+            Defaults to None: nothing says them.
 
     Returns:
         The folder's path.
@@ -90,9 +94,9 @@ def export_onnx(
         write_onnx(spec, partial, max_length, beam_size)
         if _is_for_transformers(spec, tokenizer):
             files = MarianFiles(spec, tokenizer, keeps_ids=True)
-            files.write(partial, beam_size, spec.max_length or max_length)
+            files.write(partial, beam_size, spec.max_length or max_length, languages)
         save_tokenizer(tokenizer, partial / TOKENIZER_FOLDER)
-        write_manifest(partial, "onnx")
+        write_manifest(partial, "onnx", languages)
     return path
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from keras_attention.data import presets
 from keras_attention.data.formats import run as run_format
+from keras_attention.data.model_card import languages_of
 from keras_attention.data.presets import Loaded, load
 from keras_attention.decoding.onnx_export import export_onnx
 from keras_attention.decoding.saved_model import export_saved_model
@@ -145,7 +146,7 @@ class Pretrained:
         return save_preset(self, folder, card, sample, weights_dtype, overwrite)
 
     def export(self, folder: str | os.PathLike[str], format: str, **options: Any) -> Path:
-        """Write the model, the tokenizer and the search settings that it takes for another program.
+        """Write model, tokenizer, languages and the search settings that it takes for another program.
 
         Args:
             folder: The folder to write, whole or not at all.
@@ -181,6 +182,7 @@ class Pretrained:
                     f"The format {format!r} has no option {name!r}; it has {', '.join(known)}."
                 )
         own = {name: getattr(translator, name) for name in SEARCH_OPTIONS if name in known}
+        own["languages"] = languages_of(translator.card)
         _refuse_lost(translator, f"What is written as format={format!r}")
         return export(translator.model, translator.tokenizer, folder, **{**own, **options})
 

@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 from keras_attention.engine.select import is_installed, refusal
 from keras_attention.interop.export_folder import (
     MOST_POSITIONS,
+    Languages,
     Positions,
     begin_export,
     write_manifest,
@@ -33,6 +34,7 @@ def export_saved_model(
     max_extra_length: Annotated[int, Ge(0), Le(MOST_POSITIONS)] = 50,
     max_length: Positions = 1024,
     overwrite: bool = False,
+    languages: Languages = None,
 ) -> Path:
     """Write a `Transformer` as a SavedModel, which translates strings with TensorFlow and tensorflow-text.
 
@@ -64,6 +66,8 @@ def export_saved_model(
             lower limit. Defaults to 1024.
         overwrite: Whether an exported model in `folder` may be replaced. Anything else there, and an export
             that was changed, never is.
+        languages: Codes of the language of the source and of the target, which are written into the folder.
+            Defaults to None: nothing says them.
 
     Returns:
         The folder's path.
@@ -98,7 +102,7 @@ def export_saved_model(
     with atomic_folder(path, replace=overwrite) as partial:
         write_graph(spec.map_weights(as_array), tokenizer, options, partial)
         search = {"beam_size": beam_size, "length_penalty": length_penalty}
-        write_manifest(partial, "saved_model", search=search)
+        write_manifest(partial, "saved_model", languages, search=search)
     return path
 
 

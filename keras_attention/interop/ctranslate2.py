@@ -14,6 +14,7 @@ import numpy as np
 from keras_attention.interop.export_folder import (
     TARGET_TOKENIZER_FOLDER,
     TOKENIZER_FOLDER,
+    Languages,
     begin_export,
     save_tokenizer,
     write_manifest,
@@ -57,6 +58,7 @@ def export_ctranslate2(
     max_length: Count = 2048,
     overwrite: bool = False,
     target_tokenizer: Any = None,
+    languages: Languages = None,
 ) -> Path:
     """Write a `Transformer` as a folder that `ctranslate2.Translator` loads.
 
@@ -95,6 +97,8 @@ def export_ctranslate2(
             export that was changed, never is.
         target_tokenizer: The `Tokenizer` of the target, of a model with a target vocabulary; it is saved in
             the subfolder `target_tokenizer`. Defaults to `tokenizer`, which has both sides if it is imported.
+        languages: Codes of the language of the source and of the target, which are written into the folder.
+            Defaults to None: nothing says them.
 
     Returns:
         The folder's path.
@@ -135,7 +139,7 @@ def export_ctranslate2(
         save_tokenizer(tokenizer, partial / TOKENIZER_FOLDER)
         if target is not tokenizer:
             save_tokenizer(target, partial / TARGET_TOKENIZER_FOLDER)
-        write_manifest(partial, "ctranslate2", quantization=quantization)
+        write_manifest(partial, "ctranslate2", languages, quantization=quantization)
     return path
 
 

@@ -22,6 +22,7 @@ TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER = "tokenizer", "target_tokenizer"
 # Tables of positions take memory.
 MOST_POSITIONS = 100_000
 Positions = Annotated[int, Ge(2), Le(MOST_POSITIONS)]
+Languages = tuple[str, str] | None
 
 
 def begin_export(
@@ -53,16 +54,21 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
     tokenizer.save(folder)
 
 
-def write_manifest(folder: Path, kind: str, **said: Any) -> None:
+def write_manifest(folder: Path, kind: str, languages: Languages = None, **said: Any) -> None:
     """Write the list of the files of an export of this kind, after all of them, and what else is said."""
-    EXPORT.seal(folder, {"exported": kind, **said})
+    known = {} if languages is None else {"languages": languages}
+    EXPORT.seal(folder, {"exported": kind, **known, **said})
 
 
-def verify_export(folder: Path, kind: str) -> None:
-    """Raise an OtherFolder unless a folder is an export of this kind, a DamagedFile if a file was changed."""
-    found = EXPORT.read(folder)["exported"]
-    if found != kind:
-        raise OtherFolder(f"'{folder}' is an export as {found!r}, not as {kind!r}.")
+def verify_export(folder: Path, kind: str) -> dict[str, Any]:
+    """Return the manifest of an export of this kind, after comparing all files with it.
+
+    Raises an OtherFolder if a folder is no such export, a DamagedFile if a file was changed.
+    """
+    found = EXPORT.read(folder)
+    if found["exported"] != kind:
+        raise OtherFolder(f"'{folder}' is an export as {found['exported']!r}, not as {kind!r}.")
+    return found
 
 
 def check_tokenizers(spec: TransformerSpec, tokenizer: Any, target: Any = None) -> None:

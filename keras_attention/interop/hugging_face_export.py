@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from keras_attention.interop.export_folder import (
+    Languages,
     Positions,
     begin_export,
     write_manifest,
@@ -61,6 +62,7 @@ def export_hugging_face(
     beam_size: Count = 4,
     max_length: Positions = 512,
     overwrite: bool = False,
+    languages: Languages = None,
 ) -> Path:
     """Write a `Transformer` as a folder of Hugging Face, with the tokenizer and the search settings.
 
@@ -88,7 +90,9 @@ def export_hugging_face(
         beam_size: Number of beams in the folder's search settings. Defaults to 4.
         max_length: Longest translation in the search settings, and number of positions. Defaults to 512.
         overwrite: Whether an exported model in `folder` may be replaced. Anything else there, and an export
-            that was changed, never is.
+            export that was changed, never is.
+        languages: Codes of the language of the source and of the target, which are written into the folder.
+            Defaults to None: nothing says them.
 
     Returns:
         The folder's path.
@@ -129,10 +133,10 @@ def export_hugging_face(
             name: np.ascontiguousarray(array) for name, array in exported.weights(max_length)
         }
         library.save_file(weights, partial / SAFE_WEIGHTS, metadata={"format": "pt"})
-        exported.write(partial, beam_size, max_length)
+        exported.write(partial, beam_size, max_length, languages)
         # safetensors would let nobody else read it.
         shutil.copymode(partial / CONFIG_FILE, partial / SAFE_WEIGHTS)
-        write_manifest(partial, "hugging_face")
+        write_manifest(partial, "hugging_face", languages)
     return path
 
 
@@ -246,14 +250,16 @@ class MarianFiles:
             pieces.append(special.get(new, name))
         return pieces
 
-    def write(self, folder: Path, beam_size: int, max_length: int) -> None:
+    def write(
+        self, folder: Path, beam_size: int, max_length: int, languages: Languages = None
+    ) -> None:
         """Write the settings, the vocabularies and the SentencePiece models."""
         for side, content in self._models.items():
             (folder / f"{side}.spm").write_bytes(content)
         for name, settings in {
             CONFIG_FILE: self._config(max_length),
             GENERATION_FILE: self._search(beam_size, max_length),
-            "tokenizer_config.json": self._tokenizer_config(max_length),
+            "tokenizer_config.json": self._tokenizer_config(max_length, languages),
             **self._vocabularies,
         }.items():
             text = json.dumps(settings, ensure_ascii=False, indent=1)
@@ -308,15 +314,14 @@ class MarianFiles:
             "decoder_start_token_id": self._start,
         }
 
-    def _tokenizer_config(self, max_length: int) -> dict[str, Any]:
+    def _tokenizer_config(self, max_length: int, languages: Languages) -> dict[str, Any]:
         return {
             "tokenizer_class": "MarianTokenizer",
             "eos_token": END,
             "unk_token": UNKNOWN,
             "pad_token": PADDING,
             "separate_vocabs": self._has_two,
-            "source_lang": "source",
-            "target_lang": "target",
+            **dict(zip(("source_lang", "target_lang"), languages or (), strict=False)),
             "model_max_length": max_length,
         }
 

@@ -1,17 +1,23 @@
 """`check_export`: exports of the package's trained model translate as it does, and broken ones do not."""
 
 import dataclasses
+import json
 import re
 
 import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, check_export, load_corpus
 from keras_attention.cli.main import main
+from keras_attention.decoding.pretrained import FORMATS
+from keras_attention.interop.export_folder import MANIFEST
 from keras_attention.recipes import export_check
-from keras_attention.utils.files import DamagedFile, OccupiedPath
+from keras_attention.serving.models import paired
+from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json
+from tests.recipes.small_runs import untrained_run
 
 pytestmark = pytest.mark.backends("tensorflow")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
+OTHERS = {"ctranslate2": "ctranslate2", "saved_model": "tensorflow_text"}
 TEXTS = [pair[0] for pair, _ in zip(load_corpus("demo").test, range(7), strict=False)]
 
 
@@ -45,8 +51,7 @@ def broken(translator):
 def test_an_export_translates_as_the_model_and_a_broken_one_does_not(
     name, programs, translator, tmp_path
 ):
-    needed = {"ctranslate2": "ctranslate2", "saved_model": "tensorflow_text"}
-    pytest.importorskip(needed.get(name, "numpy"))
+    pytest.importorskip(OTHERS.get(name, "numpy"))
     short = dataclasses.replace(translator, max_extra_length=0)  # Some are cut off.
     short.export(tmp_path / "right", name)
     wide = dataclasses.replace(short, beam_size=3, restrictions={"max_length": 2})
@@ -127,6 +132,27 @@ def test_rounded_weights_and_missing_programs_are_said(translator, tmp_path, mon
     assert [*found.differences] == ["keras_attention"] and not found.passed
     assert "CTranslate2 is not installed: not checked." in str(found)
     assert "rounded to int8" in str(found)
+
+
+@pytest.mark.parametrize("name, needed", {**dict.fromkeys(FORMATS, "onnx"), **OTHERS}.items())
+def test_the_languages_of_a_run_are_those_of_its_export(name, needed, tmp_path):
+    """Nothing but the run says them; what nobody has named is not written."""
+    pytest.importorskip(needed)
+    run = untrained_run(tmp_path)
+    settings = json.loads((run / "config.json").read_text())
+    for languages, known in ((["eng", "zh-Hant"],) * 2, (["source", "target"], None)):
+        (run / "config.json").write_text(json.dumps({**settings, "languages": languages}))
+        folder = Translator.from_preset(run).export(tmp_path / "export", name, overwrite=True)
+        assert read_json(folder / MANIFEST).get("languages") == known
+        if name == "hugging_face":
+            said = json.loads((folder / "tokenizer_config.json").read_text())
+            assert [said.get("source_lang"), said.get("target_lang")] == (known or [None, None])
+        if name == "saved_model":
+            continue
+        found = Translator.from_preset(folder)
+        assert found.card == ({"languages": known} if known else {})
+        if known:
+            assert paired(["it"], [found], None)[0].source == known[0]
 
 
 def test_a_keras_model_is_compared_by_its_present_weights(tmp_path):

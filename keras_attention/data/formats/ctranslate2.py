@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_attention.data.formats.hugging_face import LANGUAGES, PAIR
-from keras_attention.data.formats.loaded import Format, Loaded, card_of_files, verify_own
+from keras_attention.data.formats.loaded import Format, Loaded, card_of_files, card_of_own
 from keras_attention.data.formats.pieces import (
     fits,
     id_of,
@@ -46,10 +46,10 @@ def sniff(folder: Path) -> bool:
 def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     """Read a folder."""
     place = _place(folder)
-    verify_own(place, FORMAT.name)
+    own = card_of_own(place, FORMAT.name)
     model = read_ctranslate2(place, positions)
     said = {**LANGUAGES, "metadata.json": ("from_code", "to_code")}
-    return Loaded(model.spec, _tokenizer(place, model), card=card_of_files(folder, said))
+    return Loaded(model.spec, _tokenizer(place, model), card=own or card_of_files(folder, said))
 
 
 FORMAT = Format(

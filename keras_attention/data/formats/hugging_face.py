@@ -9,7 +9,7 @@ from keras_attention.data.formats.loaded import (
     Format,
     Loaded,
     card_of_files,
-    verify_own,
+    card_of_own,
 )
 from keras_attention.data.formats.pieces import (
     UNKNOWN,
@@ -56,11 +56,11 @@ def sniff(folder: Path) -> bool:
 
 def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     """Read a folder."""
-    verify_own(folder, FORMAT.name)
+    card = card_of_own(folder, FORMAT.name) or card_of_files(folder, LANGUAGES)
     spec = read_hugging_face(folder, positions)
     tokenizer, options = _tokenizer(folder, spec), search_options(folder)
     trained = {**UNSAID, **dropouts(folder)}
-    return Loaded(spec, tokenizer, options, None, trained, card_of_files(folder, LANGUAGES))
+    return Loaded(spec, tokenizer, options, None, trained, card)
 
 
 FORMAT = Format(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from keras_attention.data.model_card import languages_of
 from keras_attention.interop.export_folder import MANIFEST, verify_export
 from keras_attention.interop.foreign import read_foreign_json
 from keras_attention.spec.parts import as_array
@@ -75,10 +76,15 @@ class Format(NamedTuple):
     has_positions: bool = False
 
 
-def verify_own(folder: Path, kind: str) -> None:
-    """Compare the files of a folder with the checksums that an export of ours has."""
-    if (folder / MANIFEST).is_file():
-        verify_export(folder, kind)
+def card_of_export(folder: Path, kind: str) -> dict[str, Any]:
+    """Return the card that the manifest of an export of ours says, after comparing all files with it."""
+    said = languages_of(verify_export(folder, kind))
+    return {"languages": [*said]} if said else {}
+
+
+def card_of_own(folder: Path, kind: str) -> dict[str, Any]:
+    """Return the card of a folder that may be an export of ours, and whose files are then compared."""
+    return card_of_export(folder, kind) if (folder / MANIFEST).is_file() else {}
 
 
 def card_of_files(folder: Path, places: Mapping[str, tuple[str, str]]) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keras_attention.data.formats.loaded import Format, Loaded
+from keras_attention.data.formats.loaded import Format, Loaded, card_of_export
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.interop.export_folder import TOKENIZER_FOLDER, verify_export
+from keras_attention.interop.export_folder import TOKENIZER_FOLDER
 from keras_attention.interop.onnx_model import DECODER_FILE, OnnxModel
 
 
@@ -17,10 +17,10 @@ def sniff(folder: Path) -> bool:
 
 def read(folder: Path) -> Loaded:
     """Open a folder; onnxruntime runs its files."""
-    verify_export(folder, FORMAT.name)  # Graphs are programs: those of others are not run.
+    card = card_of_export(folder, FORMAT.name)  # Graphs are programs: those of others are not run.
     model = OnnxModel(folder)
     tokenizer = Tokenizer.load(folder / TOKENIZER_FOLDER)
-    return Loaded(model, tokenizer, {"beam_size": model.beam_size})
+    return Loaded(model, tokenizer, {"beam_size": model.beam_size}, card=card)
 
 
 FORMAT = Format(
