@@ -11,7 +11,7 @@ from keras_attention.engine.abilities import EngineName, Precision
 from keras_attention.utils.arguments import BeamSize, Count, LengthPenalty
 from keras_attention.utils.backend import BACKENDS
 
-NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
+NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine", "break_loops")
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,10 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         "result), or ctranslate2, which has its own search (auto)",
         EngineName,
     )
+    again = (
+        "translate again, without repetitions, what came out in a loop, as in: salad salad salad"
+    )
+    parser.add_argument("--break-loops", action="store_const", const=True, help=again)
 
 
 def given_search_options(options: argparse.Namespace) -> dict[str, Any]:

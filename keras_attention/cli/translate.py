@@ -276,6 +276,8 @@ def _check_search(options: argparse.Namespace) -> None:
         )
     if options.markup:
         refuse_together(options, ("alignment", "mbr"), "--markup")
+    if options.sample:
+        refuse_together(options, ("break_loops",), "--sample")
     beam_size = options.beam_size or settings.get("beam_size", Translator.beam_size)
     if options.mbr is not None and options.n_best > 1:
         raise ValueError("--mbr writes one translation: it cannot be combined with --n-best.")

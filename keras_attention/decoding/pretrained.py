@@ -27,7 +27,7 @@ FORMATS: dict[str, Callable[..., Path]] = {
 }
 # What an export takes over if its search has it, and what none has.
 SEARCH_OPTIONS = ("beam_size", "length_penalty", "max_extra_length")
-NOT_EXPORTED = ("constraint", "sampling", "restrictions", "split_sentences")
+NOT_EXPORTED = ("constraint", "sampling", "restrictions", "break_loops", "split_sentences")
 
 
 class Pretrained:
@@ -189,7 +189,7 @@ class Pretrained:
 
 def _refuse_lost(translator: Any, what: str) -> None:
     """Raise ValueError if a translator has settings that are not written."""
-    lost = [name for name in NOT_EXPORTED if getattr(translator, name) is not None]
+    lost = [name for name in NOT_EXPORTED if getattr(translator, name) not in (None, False)]
     if lost:
         raise ValueError(
             f"{what} has no {' and no '.join(lost)}. Write a translator without, and give them to the "

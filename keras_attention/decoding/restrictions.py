@@ -7,6 +7,7 @@ Numba's engine.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -21,6 +22,11 @@ from keras_attention.utils.sides import encode_side
 
 # Behind them a word is spelled as behind any mark that is no space.
 BEFORE_A_WORD = ("", "(", "-")
+# A loop is a stretch of at most so many characters that stands in a row: whole words three times, else four.
+LONGEST_LOOP = 60
+LOOPS = (re.compile(r"( [^ ].{0,58}?)\1{2,}(?!\w)"), re.compile(r"(.{1,60}?)\1{3,}"))
+# What is tried in turn to get out of a loop: no sequence of so many tokens twice.
+LOOP_BLOCKS = (4, 2, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +79,42 @@ class Restrictions:
                 banned[row, : len(ids)] = ids
         numbers = self.no_repeat_ngram_size, self.min_length, self.max_length or 0
         return TokenRules(*numbers, banned) if any(numbers) or banned is not None else None
+
+
+def has_loop(translation: str, source: str) -> bool:
+    """Whether a translation says something again and again that its source does not.
+
+    A loop is a stretch with a letter in it, of at most 60 characters, that stands three times in a row if it
+    is of whole words, or four times within words or without spaces; and more often than any stretch stands
+    in a row in the source, of a source with three or more more than twice as often. Case and the width of
+    spaces do not count.
+
+    >>> has_loop("Salat Salat Salat", "salad"), has_loop("nein, nein, nein, nein", "no no no no")
+    (True, False)
+    """
+    text, source = (f" {' '.join(each.split()).casefold()}" for each in (translation, source))
+    found = [
+        len(match[0]) // len(match[1])
+        for pattern in LOOPS
+        for match in pattern.finditer(text)
+        if any(map(str.isalpha, match[1]))
+    ]
+    if not found:
+        return False
+    most = _most_in_a_row(source)
+    return max(found) > (most if most < 3 else 2 * most)
+
+
+def _most_in_a_row(text: str) -> int:
+    """Return how often a stretch of a text stands in a row at most."""
+    most = 1
+    for period in range(1, min(LONGEST_LOOP, len(text) // 2) + 1):
+        same = run = 0
+        for one, other in zip(text, text[period:], strict=False):
+            run = run + 1 if one == other else 0
+            same = max(same, run)
+        most = max(most, same // period + 1)
+    return most
 
 
 def check_restrictions(name: str, restrictions: Any) -> Restrictions:

@@ -77,6 +77,7 @@ def pharaoh(alignment: Sequence[tuple[int, int]]) -> str:
 
 
 def _details(translation: Translation) -> dict[str, Any]:
-    if translation.alignment is None:
-        return {}
-    return {"alignment": translation.alignment, "token_scores": translation.token_scores}
+    found: dict[str, Any] = {"had_loop": True} if translation.had_loop else {}
+    if translation.alignment is not None:
+        found |= {"alignment": translation.alignment, "token_scores": translation.token_scores}
+    return found

@@ -22,6 +22,8 @@ class Translation:
         alignment: Pairs of a source and a target word, numbered from 0, as `recipes.aligning.with_details`
             adds them; else None. A word is what stands between spaces.
         token_scores: Log-probability of each token, that of the end token behind them; None as above.
+        had_loop: Whether the likeliest translation repeated itself, and this was found when that was
+            forbidden, or nothing else was found: see `break_loops` of `Translator`.
     """
 
     text: str
@@ -30,6 +32,7 @@ class Translation:
     is_finished: bool
     alignment: tuple[tuple[int, int], ...] | None = None
     token_scores: tuple[float, ...] | None = None
+    had_loop: bool = False
 
 
 def hypotheses_of(

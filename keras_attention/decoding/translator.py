@@ -21,7 +21,12 @@ from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
 from keras_attention.decoding.pretrained import Pretrained
 from keras_attention.decoding.requests import SHOWN_LETTERS, Request, WrongText, read_requests
-from keras_attention.decoding.restrictions import Restrictions, check_restrictions
+from keras_attention.decoding.restrictions import (
+    LOOP_BLOCKS,
+    Restrictions,
+    check_restrictions,
+    has_loop,
+)
 from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
 from keras_attention.decoding.translation import Translation, hypotheses_of
 from keras_attention.decoding.unusual_texts import UnusualTexts
@@ -122,6 +127,9 @@ class Translator(Pretrained):
             of each sentence, and `beam_size` plays no part. Defaults to none.
         restrictions: `Restrictions` on the translations, or a dict of their attributes: banned words, no
             n-gram twice, least and greatest length. Defaults to none.
+        break_loops: Whether a text is translated again without repetitions if its best translation has a loop
+            ("Salat Salat Salat"; `decoding.restrictions.has_loop` defines it), and marked with `had_loop`.
+            No other translation changes. Defaults to False.
         split_sentences: Language code of the texts, such as `"en"`: a call then splits each text into
             sentences (by `sentencex`), translates these, and joins them. `translate`, whose scores and lists
             are of one sentence, is refused. Defaults to none.
@@ -167,6 +175,7 @@ class Translator(Pretrained):
     constraint: Annotated[TextConstraint, Has("a TextConstraint", "of_batch")] | None = None
     sampling: Sampling | None = None
     restrictions: Annotated[Restrictions, check_restrictions] | None = None
+    break_loops: bool = False
     split_sentences: Annotated[str, check_split_sentences] | None = None
     longest_source: Count | None = dataclasses.field(default=None, repr=False)
     model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
@@ -191,10 +200,17 @@ class Translator(Pretrained):
                     "together. Use the tokenizer that the model was trained with."
                 )
         _ = self._search  # Refuses what cannot be decoded now, not at the first text.
+        if self.break_loops:
+            if self.sampling is not None:
+                raise ValueError(
+                    "`break_loops` is for the likeliest translation, not for samples. Leave out "
+                    "`sampling`, or give `restrictions`."
+                )
+            _ = self._without_loops
 
     def __getstate__(self) -> dict[str, Any]:
         # What was compiled stays behind: a copy in another process compiles for itself.
-        compiled = ("_search", "_of_sentences")
+        compiled = ("_search", "_of_sentences", "_without_loops")
         return {name: value for name, value in self.__dict__.items() if name not in compiled}
 
     @overload
@@ -310,7 +326,32 @@ class Translator(Pretrained):
                 if len(kept) < n_best:
                     kept.setdefault(one.text if is_unique else len(kept), one)
             best += kept.values()
+        if self.break_loops:
+            self._break_loops(results, texts, prefixes, phrases, n_best=n_best, unique=unique)
         return results
+
+    def _break_loops(
+        self,
+        results: list[list[Translation]],
+        texts: list[str],
+        prefixes: Any,
+        phrases: Any,
+        **how: Any,
+    ) -> None:
+        """Put other translations in place of those with a loop, and mark them."""
+        looping = [row for row, best in enumerate(results) if has_loop(best[0].text, texts[row])]
+        for row in looping:
+            asked = [given and [given[row]] for given in (prefixes, phrases)]
+            how |= {"unusual": UnusualTexts(), "prefixes": asked[0], "phrases": asked[1]}
+            for translator in self._without_loops:
+                try:
+                    [found] = translator.translate([texts[row]], **how)
+                except WrongText:  # Nothing keeps the stricter rule.
+                    break
+                results[row] = found
+                if not has_loop(found[0].text, texts[row]):
+                    break
+            results[row] = [dataclasses.replace(one, had_loop=True) for one in results[row]]
 
     @overload
     def translate_mbr(self, texts: str, candidates: int, **options: Any) -> Translation: ...
@@ -413,6 +454,22 @@ class Translator(Pretrained):
     def _of_sentences(self) -> Translator:
         """The translator of single sentences."""
         return dataclasses.replace(self, split_sentences=None)
+
+    @functools.cached_property
+    def _without_loops(self) -> list[Translator]:
+        """Translators with ever stricter rules against repetitions."""
+        rules = self.restrictions or Restrictions()
+        own = rules.no_repeat_ngram_size or LOOP_BLOCKS[0] + 1
+        return [
+            dataclasses.replace(
+                self,
+                break_loops=False,
+                show_progress=False,
+                restrictions=dataclasses.replace(rules, no_repeat_ngram_size=size),
+            )
+            for size in LOOP_BLOCKS
+            if size < own
+        ]
 
     @property
     def _beams(self) -> int:

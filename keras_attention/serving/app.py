@@ -148,6 +148,12 @@ class Service:
             "translatedText": [texts[0] for texts, _ in joined],
             "scores": [scores for _, scores in joined],
         }
+        if getattr(model.translator, "break_loops", False):
+            each = iter(found)
+            lines_of = [
+                [next(each)[0] for line in text[::2] if line.strip()] for text in asked.parts
+            ]
+            fields["hadLoop"] = [any(best.had_loop for best in lines) for lines in lines_of]
         if asked.alternatives:
             fields["alternatives"] = [texts[1:] for texts, _ in joined]
         if asked.source == "auto":  # Not detected, but the only one there is.

@@ -1,6 +1,7 @@
 """Options of `translate` beside those of the search: what `Translator` says with the same arguments."""
 
 import dataclasses
+import json
 import re
 import shlex
 import shutil
@@ -165,3 +166,14 @@ def test_paragraphs_are_translated_sentence_by_sentence(translated, translator, 
     whole = as_lines(translator(LINES[:-1]))
     assert translated("--split-sentences", "de") == [*whole, f"{first} {second}"]
     assert set(split.languages) == {"de"}
+
+
+def test_loops(translated, translator):
+    """Of an untrained model, which says the same again and again."""
+    breaking = dataclasses.replace(translator, break_loops=True, engine="torch")
+    wanted = [best for [best] in breaking.translate(LINES)]
+    assert any(one.had_loop for one in wanted)
+    asked = ["--break-loops", "--json", "--engine", "torch"]
+    rows = [json.loads(line)["translations"][0] for line in translated(*asked)]
+    assert [row.get("had_loop", False) for row in rows] == [one.had_loop for one in wanted]
+    assert [row["text"] for row in rows] == as_lines(one.text for one in wanted)

@@ -9,7 +9,7 @@ import pytest
 
 from keras_attention import Restrictions, Sampling, Tokenizer, Translator
 from keras_attention.decoding import ForcedPrefix, RequiredPhrases
-from keras_attention.decoding.restrictions import _spellings
+from keras_attention.decoding.restrictions import _spellings, has_loop
 from keras_attention.decoding.token_rules import AllOf, RestrictedTokens
 from keras_attention.engine.base import TokenRules
 from tests.decoding.letters import (
@@ -270,3 +270,72 @@ def test_phrases_are_not_numbas():
         ValueError, match="'numba' makes the whole search, without constraints and phr"
     ):
         translator.translate("ab", phrases=["c"])
+
+
+def repeats_itself(text):
+    """A loop in letters and single spaces, by trying all stretches."""
+    text = f" {text}"
+    for start, size in itertools.product(range(len(text)), range(1, 8)):
+        unit = text[start : start + size]
+        ends = [start + size * k for k in (3, 4) if text.startswith(unit * k, start)]
+        is_word = unit[0] == " " and len(unit) > 1
+        if len(ends) > 1 or (is_word and ends and not text[ends[0] : ends[0] + 1].isalpha()):
+            return True
+    return False
+
+
+@pytest.mark.backends("torch")
+def test_what_a_loop_is():
+    random, seen = np.random.default_rng(5), []
+    for _ in range(3000):
+        words = "".join(random.choice([*"aabb "], random.integers(4, 15))).split()
+        text = " ".join(words)
+        seen.append(has_loop(text, ""))
+        assert seen[-1] == repeats_itself(text), text
+        assert not has_loop(text, text) and not has_loop(text.upper(), text.replace(" ", "  "))
+    assert 300 < sum(seen) < 2700
+    for text, source, expected in (
+        ("Salat Salat Salat", "salad", True),
+        ("Er sagte, sie sei da, sie sei da, sie sei da, sie", "He said it", True),
+        ("沙拉沙拉沙拉沙拉", "salad", True),
+        ("nein, nein, nein, nein", "no no no no", False),
+        ("Ahahahahahah", "ahahaha", False),
+        ("Apfel Apfel Apfel Apfel", "apple", True),
+        ("1.000.000.000.000", "1 trillion", False),  # without letters
+        ("Schifffahrt ... ------", "shipping", False),
+        ("das, das daswegen", "that", False),
+    ):
+        assert has_loop(text, source) == expected, text
+
+
+class Stuck(CopyModel):
+    """Says "b" for ever if the source begins with it."""
+
+    def encode(self, encoder_token_ids):
+        is_stuck = encoder_token_ids[:, :1] == 4
+        return super().encode(keras.ops.where(is_stuck, 4, encoder_token_ids))
+
+
+@pytest.mark.backends("torch")
+def test_only_what_loops_is_translated_again():
+    translator = Translator(Stuck(), LetterTokenizer(31), beam_size=3, max_extra_length=7)
+    texts = ["acd", "bcd", "", "bbbbbbbbbbbb", "cdb"]
+    before = translator.translate(texts, n_best=2, prefixes=["", "c", "", "", ""])
+    breaking = dataclasses.replace(translator, break_loops=True)
+    found = breaking.translate(texts, n_best=2, prefixes=["", "c", "", "", ""])
+    assert before[1][0].text.startswith("cbbbb") and not before[1][0].had_loop
+    blocked = dataclasses.replace(translator, restrictions=Restrictions(2))
+    again = blocked.translate("bcd", n_best=2, prefixes="c")
+    assert found[1] == [dataclasses.replace(one, had_loop=True) for one in again]
+    assert not has_loop(found[1][0].text, "bcd")
+    assert [found[row] for row in (0, 2, 4)] == [before[row] for row in (0, 2, 4)]
+    # What cannot be had without repetitions stays, and is marked.
+    short = dataclasses.replace(
+        breaking, restrictions=Restrictions(min_length=40), max_extra_length=60
+    )
+    [kept] = short.translate("bcd")
+    assert kept.had_loop and len(kept.text) >= 40
+    with pytest.raises(ValueError, match="`break_loops` is for the likeliest translation"):
+        dataclasses.replace(breaking, sampling=Sampling())
+    with pytest.raises(ValueError, match="'numpy' has no restrictions"):
+        Translator(small_model(), LetterTokenizer(), engine="numpy", break_loops=True)

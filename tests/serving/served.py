@@ -47,7 +47,10 @@ class Shouting:
                 for prefix, text in zip(prefixes, texts, strict=True)
             ]
         return [
-            [Translation(*shouted(text, rank), (7, 8), True) for rank in range(n_best)]
+            [
+                Translation(*shouted(text, rank), (7, 8), True, had_loop="loop" in text)
+                for rank in range(n_best)
+            ]
             for text in texts
         ]
 

@@ -58,6 +58,14 @@ def parts(**values):
     return ("".join(rows) + "--x--\r\n").encode()
 
 
+def test_what_looped_is_marked(port, translator):
+    assert "hadLoop" not in translate(port, "a")[1]
+    translator.break_loops = True
+    assert translate(port, "a")[1]["hadLoop"] is False
+    _, found = translate(port, ["a\n\nloop", "b", ""])
+    assert found["hadLoop"] == [True, False, False] and found["translatedText"][0] == "A\n\nLOOP"
+
+
 def test_all_encodings_say_the_same(port):
     form = "q=f%C3%BCr+you%26me&source=EN&target=de&alternatives=1&api_key=none"
     in_parts = parts(q="für you&me", source="en", target="de", alternatives=1)
