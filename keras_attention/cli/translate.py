@@ -20,7 +20,7 @@ from keras_attention.cli.choice_options import (
     translator_choices,
 )
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
-from keras_attention.cli.options import NONE, Parser, adding, flag
+from keras_attention.cli.options import NONE, Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.search_options import (
     add_search_options,
@@ -36,6 +36,7 @@ from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+from keras_attention.utils.sides import LANGUAGES
 
 # Characters of a line; one of 10 MB would take gigabytes.
 LONGEST_LINE = 20_000
@@ -165,6 +166,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     prefix = "text put before every line, such as the tag <2de>; none for none (the run's)"
     add("--source-prefix TEXT", prefix)
+    language = "of a model that translates between many: code of the language to translate"
+    add("--source-language CODE", f"{language} from, such as eng_Latn of NLLB (the preset's)")
+    add("--target-language CODE", f"{language} into (the preset's)")
     add_choice_options(parser)
     return parser
 
@@ -292,7 +296,8 @@ def _check_search(options: argparse.Namespace) -> None:
 
 
 def _search_options(options: argparse.Namespace) -> dict[str, Any]:
-    return {**given_search_options(options), **translator_choices(options)}
+    languages = given(options, LANGUAGES)
+    return {**given_search_options(options), **translator_choices(options), **languages}
 
 
 def _translate_corpus(options: argparse.Namespace, many: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ class ImportedPieces:
             self.special_ids: dict[str, int] = {name: content["ids"][name] for name in IDS}
             self.source_prefix: list[int] = content["source_prefix"]
             self.ends_source: bool = content["ends_source"]
+            self.languages: dict[str, int] = content.get("languages", {})
             lists = content["pieces"]
             self._pieces: dict[str, list[str]] = {
                 side: pieces or lists[0] for side, pieces in zip(SIDES, lists, strict=True)
@@ -49,7 +50,7 @@ class ImportedPieces:
             RecursionError,
         ) as error:
             raise ValueError(f"`model` is not an imported tokenizer. ({error})") from error
-        special = set(self.special_ids.values())
+        special = {*self.special_ids.values(), *self.languages.values()}
         self._ids = {
             side: {piece: i for i, piece in enumerate(pieces) if i not in special}
             for side, pieces in self._pieces.items()
@@ -63,6 +64,7 @@ class ImportedPieces:
         unknown: Sequence[int],
         source_prefix: Sequence[int] = (),
         ends_source: bool = True,
+        languages: Mapping[str, int] | None = None,
     ) -> bytes:
         """Return the model for vocabularies and SentencePiece models.
 
@@ -73,6 +75,8 @@ class ImportedPieces:
             unknown: Id of the unknown token in source and target.
             source_prefix: Ids that every source begins with.
             ends_source: Whether every source ends with the end token.
+            languages: Id of each language's code, with which translations begin, and sources, too; but if
+                `ends_source` is False, sources end with the end token and then the code.
         """
         texts = [None if m is None else base64.b64encode(m).decode() for m in models]
         content = {
@@ -83,6 +87,8 @@ class ImportedPieces:
             "source_prefix": list(source_prefix),
             "ends_source": ends_source,
         }
+        if languages:
+            content["languages"] = dict(languages)
         return json.dumps(content, ensure_ascii=False, sort_keys=True).encode()
 
     def _check(self) -> None:
@@ -92,6 +98,7 @@ class ImportedPieces:
         ids = [("source", i) for i in self.source_prefix]
         ids += [("target", i) for i in self.special_ids.values()]
         ids += self._unknown.items()
+        ids += [(side, i) for side in SIDES for i in self.languages.values()]
         for side, token_id in ids:
             if type(token_id) is not int or not 0 <= token_id < len(self._pieces[side]):
                 raise ValueError(f"{token_id!r} is no id of the {side} vocabulary")
@@ -141,7 +148,8 @@ class ImportedPieces:
     def decode(self, rows: list[list[int]], side: str = "target") -> list[str]:
         """Return the text of each row of ids, in one line."""
         pieces, processor = self._pieces[side], self._processors[side]
-        lists = [[pieces[token_id] for token_id in row] for row in rows]
+        codes = {*self.languages.values()}
+        lists = [[pieces[token_id] for token_id in row if token_id not in codes] for row in rows]
         if processor is None:
             return [" ".join(row) for row in lists]
         # It leaves the mark of a word's start in pieces of the other language.

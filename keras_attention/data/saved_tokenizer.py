@@ -24,11 +24,17 @@ REMEDY = "Copy both files again or train again."
 SAVED = Folder("tokenizer", "tokenizer.json", "fingerprint", REMEDY, has_unsigned=True)
 # What fingerprints call an algorithm, if not by its name: existing tokenizers and token stores stay valid.
 FINGERPRINT_NAMES = {"presegmented": "given"}
+# Arguments of `Tokenizer` that are written if they are not None.
+OPTIONAL = ("source_prefix", "source_language", "target_language")
 OLD_NORMALIZATION = "nfc"  # Of tokenizers whose metadata do not name any.
 
 
 def tokenizer_fingerprint(
-    model: bytes, algorithm: str, normalization: str, source_prefix: str | None = None
+    model: bytes,
+    algorithm: str,
+    normalization: str,
+    source_prefix: str | None = None,
+    *languages: str | None,
 ) -> str:
     """Return the hex SHA-256 of everything that decides the ids."""
     how = "" if normalization == OLD_NORMALIZATION else f"{normalization} "
@@ -37,13 +43,15 @@ def tokenizer_fingerprint(
     digest.update(model)
     if source_prefix is not None:
         digest.update(f"\0{source_prefix}".encode())
+    if any(languages):
+        digest.update(f"\0\0{languages}".encode())
     return digest.hexdigest()
 
 
-def _settings(metadata: dict[str, Any]) -> tuple[str, str, str | None]:
-    """Return the algorithm, the normalisation and the prefix; earlier versions wrote only the first."""
+def _settings(metadata: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the algorithm and what is behind it in a tokenizer; earlier versions wrote only the first."""
     normalization = metadata.get("normalization", OLD_NORMALIZATION)
-    return metadata.get("algorithm", ""), normalization, metadata.get("source_prefix")
+    return metadata.get("algorithm", ""), normalization, *map(metadata.get, OPTIONAL)
 
 
 class SavedTokenizer:
@@ -81,7 +89,7 @@ class SavedTokenizer:
             "algorithm": self.algorithm,
             "normalization": self.normalization,
             "vocabulary_size": self.vocabulary_size,
-            **({} if self.source_prefix is None else {"source_prefix": self.source_prefix}),
+            **{name: known for name in OPTIONAL if (known := getattr(self, name)) is not None},
             "fingerprint": self.fingerprint(),
         }
         # No other folder can take the place of one that holds more, or of the current folder.

@@ -1,17 +1,18 @@
-"""Symbols that a tokenizer keeps whole, such as the tags <2de> and <bt>."""
+"""Symbols that a tokenizer keeps whole, such as the tags <2de> and <bt>, and its languages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_attention.data.normalization import normalize
-from keras_attention.utils.checks import check_text, check_texts
+from keras_attention.utils.checks import check_text, check_texts, did_you_mean
 
 # With a letter or digit inside: no word-piece has both kinds of characters, so none looks like a symbol.
 SYMBOL = re.compile(r"<[^<>,\s\u2581]*[^\W_][^<>,\s\u2581]*>")
 TAKEN = re.compile(r"<(pad|unk|s|/s|0x[0-9A-Fa-f]{2})>")
+MOST_SHOWN = 12  # languages
 # What a text may ask for that only a vocabulary can give; the second form is OPUS-MT's.
 TAG = re.compile(rf"{SYMBOL.pattern}|>>[^<>\s]+<<")
 
@@ -68,3 +69,26 @@ def checked_prefix(prefix: Any, tokenizer: Any) -> str:
         raise ValueError("`source_prefix` is empty. Leave it out, or give a text such as '<2de>'.")
     check_tags("source_prefix", tags_of(prefix), tokenizer)
     return prefix
+
+
+def check_language(name: str, code: Any, languages: Mapping[str, int]) -> str | None:
+    """Return a code that is one of the languages, or None; else raise a ValueError."""
+    if code is None or (isinstance(code, str) and code in languages):
+        return code
+    if not languages:
+        raise ValueError(
+            f"`{name}` is of models that translate between many languages, and this one has no codes of "
+            f"languages. Leave it out. Received: {name}={code!r}"
+        )
+    raise ValueError(
+        f"`{name}` must be a language of the model.{did_you_mean(code, languages)} "
+        f"{shown_languages(languages, str(code)[:2])} "
+        f"Received: {name}={code!r}"
+    )
+
+
+def shown_languages(languages: Iterable[str], begin: str = "") -> str:
+    """Return a sentence with the codes of languages, not all of many: first those that begin so."""
+    codes = sorted(languages, key=lambda code: (not code.startswith(begin), code))
+    listed = codes if len(codes) <= MOST_SHOWN else [*codes[:MOST_SHOWN], "..."]
+    return f"It knows {', '.join(listed)} (`Tokenizer.languages` has all)."

@@ -8,7 +8,7 @@ import operator
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, overload
 
 import numpy as np
@@ -18,7 +18,12 @@ from keras_attention.data.normalization import NORMALIZATIONS, normalize, normal
 from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.saved_tokenizer import SavedTokenizer, tokenizer_fingerprint
 from keras_attention.data.sentence_pieces import SentencePieces
-from keras_attention.data.symbols import checked_prefix, checked_symbols
+from keras_attention.data.symbols import (
+    check_language,
+    checked_prefix,
+    checked_symbols,
+    shown_languages,
+)
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.word_pieces import WordPieces
 from keras_attention.utils.checks import check_choice, check_integer, check_number
@@ -67,8 +72,10 @@ class Tokenizer(SavedTokenizer):
             `"none"` for `"imported"`, which takes no other.
         source_prefix: Text that is put before every source that is encoded, such as the tag `"<2de>"`. It may
             be set later, too. Defaults to None.
+        source_language, target_language: See `in_languages`. Default to None.
 
     Attributes:
+        languages: Id of each language's code, of the tokenizer of a model for many languages; else empty.
         symbols: The symbols that `train` was given, which are one piece wherever they stand.
         vocabulary_size: Number of ids, of the source if the target has ids of its own.
         target_vocabulary_size: Number of ids of the target.
@@ -107,6 +114,8 @@ class Tokenizer(SavedTokenizer):
         algorithm: str = "bpe",
         normalization: str | None = None,
         source_prefix: str | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
     ) -> None:
         check_choice("algorithm", algorithm, ALGORITHMS)
         usual = NORMALIZATIONS[:-1] if algorithm != "imported" else NORMALIZATIONS[-1:]
@@ -127,6 +136,9 @@ class Tokenizer(SavedTokenizer):
             self.target_vocabulary_size = self._pieces.vocab_size("target")
             self.ends_source = self._pieces.ends_source
         self.symbols: tuple[str, ...] = getattr(self._pieces, "symbols", ())
+        self.languages: Mapping[str, int] = getattr(self._pieces, "languages", {})
+        self.source_language = check_language("source_language", source_language, self.languages)
+        self.target_language = check_language("target_language", target_language, self.languages)
         self.source_prefix = source_prefix
 
     @property
@@ -139,6 +151,38 @@ class Tokenizer(SavedTokenizer):
         self._source_prefix = None if prefix is None else checked_prefix(prefix, self)
 
     _source_prefix: str | None = None
+
+    def in_languages(self, source: str | None = None, target: str | None = None) -> Tokenizer:
+        """Return the tokenizer for texts in these languages, if the model translates between many.
+
+        It writes their codes as the model reads them: in M2M-100 and NLLB-200 that of the source before its
+        tokens, that of the target before those of the target. Texts are decoded without. A model of this kind
+        needs both: without them `encode` raises.
+
+        Args:
+            source: A code of `languages`, such as `"en"` in M2M-100 or `"eng_Latn"` in NLLB-200. Defaults to
+                None: as it is.
+            target: The same of the target.
+
+        Raises:
+            ValueError: If the tokenizer has no such language.
+        """
+        chosen = object.__new__(type(self))
+        chosen.__dict__.update(self.__dict__)  # A copy would read the model again.
+        for name, code in (("source_language", source), ("target_language", target)):
+            if code is not None:
+                setattr(chosen, name, check_language(name, code, self.languages))
+        return chosen
+
+    def language_id(self, side: str) -> int:
+        """Return the id of the chosen language's code; raise a ValueError if none is chosen."""
+        name = f"{side}_language"
+        if (code := getattr(self, name)) is None:
+            raise ValueError(
+                f"The model translates between {len(self.languages)} languages, so it must know from which "
+                f"and into which: give `{name}`. {shown_languages(self.languages)}"
+            )
+        return self.languages[code]
 
     @classmethod
     def train(
@@ -286,6 +330,11 @@ class Tokenizer(SavedTokenizer):
             check_number("dropout", dropout, least=0, below=1)
             seed = check_integer("seed", seed)  # `dropout` needs one.
             rows = self._pieces.encode_with_dropout(normalized, dropout, seed)
+        if self.languages:
+            code = self.language_id(side)
+            is_last = side == "source" and not self.ends_source
+            before, after = ([], [self.end_token_id, code]) if is_last else ([code], [])
+            rows = [[*before, *row, *after] if row else [] for row in rows]
         return rows[0] if isinstance(texts, str) else rows
 
     def decode(
@@ -337,7 +386,7 @@ class Tokenizer(SavedTokenizer):
         """Return the SentencePiece models of `"source"` and `"target"`, for programs that read such models.
 
         They split a text as `tokens` does; the normalisation is in them. Their own ids may be others. There
-        are none if they alone cannot do it: of other algorithms, and with a prefix.
+        are none if they alone cannot do it: of other algorithms, with a prefix, and with codes of languages.
 
         Raises:
             ImportError: If protobuf is not installed, which writes the normalisation of a "bpe" model.
@@ -346,7 +395,7 @@ class Tokenizer(SavedTokenizer):
         if self.source_prefix is not None:
             return {}
         if isinstance(pieces, ImportedPieces):
-            return {} if pieces.source_prefix else pieces.models()
+            return {} if pieces.source_prefix or pieces.languages else pieces.models()
         if not isinstance(pieces, SentencePieces) or self.normalization != NORMALIZATIONS[0]:
             return {}
         return dict.fromkeys(SIDES, self.normalizing().model)
@@ -396,13 +445,21 @@ class Tokenizer(SavedTokenizer):
             elif not has_bytes:
                 letters = min(letters, 1)
             familiarity.append(letters)
+        for token_id in self.languages.values():
+            familiarity[token_id] = 0
         familiarity[self.pad_token_id] = familiarity[self.end_token_id] = 0
         familiarity[self.unknown_token_id] = -1
         return familiarity
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What the libraries hold for a model cannot be copied to another process, the model can.
-        return type(self), (self._model, self.algorithm, self.normalization, self.source_prefix)
+        settings = (
+            self.normalization,
+            self.source_prefix,
+            self.source_language,
+            self.target_language,
+        )
+        return type(self), (self._model, self.algorithm, *settings)
 
     @property
     def model(self) -> bytes:
@@ -411,9 +468,7 @@ class Tokenizer(SavedTokenizer):
 
     def fingerprint(self) -> str:
         """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
-        return tokenizer_fingerprint(
-            self._model, self.algorithm, self.normalization, self.source_prefix
-        )
+        return tokenizer_fingerprint(*self.__reduce__()[1])
 
     def _without_special(self, row: Any, side: str) -> list[int]:
         try:

@@ -13,7 +13,7 @@ import numpy as np
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding.batching import Batching
 from keras_attention.utils.checks import counted, has_surrogate
-from keras_attention.utils.sides import encode_side, end_of
+from keras_attention.utils.sides import encode_side, end_of, start_of
 
 SHOWN_LETTERS = 60
 
@@ -79,28 +79,28 @@ def read_requests(
         WrongText: If a source is too long, or an empty one has a prefix or phrases.
         ValueError: If `prefixes` or `phrases` are not such lists.
     """
-    end = end_of(tokenizer, "source")
+    start, end = start_of(tokenizer), end_of(tokenizer, "source")
     sources = [
         [*ids, *end] if ids and text.strip() else []
         for text, ids in zip(texts, tokenizer.encode(list(texts)), strict=True)
     ]
-    begun: list[Sequence[int]] = [()] * len(texts)
+    begun: list[Sequence[int]] = [start] * len(texts)
     if prefixes is not None:
         _check_each("prefixes", prefixes, texts, _is_text)
-        begun = list(encode_side(tokenizer, prefixes, "target"))
+        begun = [ids or start for ids in encode_side(tokenizer, prefixes, "target")]
     wanted: list[list[Sequence[int]]] = [[] for _ in texts]
     if phrases is not None:
         _check_each("phrases", phrases, texts, _is_phrases)
         pairs = [(row, phrase) for row, entry in enumerate(phrases) for phrase in entry]
         found = encode_side(tokenizer, [phrase for _, phrase in pairs], "target")
         for (row, _), ids in zip(pairs, found, strict=True):
-            if not contains(begun[row], ids):
-                wanted[row].append(ids)
+            if not contains(begun[row], phrase_ids := ids[len(start) :]):
+                wanted[row].append(phrase_ids)
     requests = list(map(Request, texts, sources, begun, wanted))
     limit = batching.max_length
     for index, (text, source, prefix, contained, _) in enumerate(requests):
         shown = f"{text[:SHOWN_LETTERS]!r}..."
-        if not source and (prefix or contained):
+        if not source and (len(prefix) > len(start) or contained):
             raise WrongText(index, "is empty, so it can have no prefix and no phrases.")
         if limit is not None and len(source) > limit:
             raise WrongText(

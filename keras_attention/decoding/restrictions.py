@@ -18,7 +18,7 @@ from keras_attention.data.normalization import normalize
 from keras_attention.engine.base import TokenRules
 from keras_attention.utils.arguments import Count, FromZero, check_fields
 from keras_attention.utils.checks import check_integer, has_surrogate
-from keras_attention.utils.sides import encode_side
+from keras_attention.utils.sides import encode_side, start_of
 
 # Behind them a word is spelled as behind any mark that is no space.
 BEFORE_A_WORD = ("", "(", "-")
@@ -137,10 +137,10 @@ def _spellings(tokenizer: Any, word: str) -> list[tuple[int, ...]]:
     word = normalize(word)  # Its first letter is what is seen first.
     cases = dict.fromkeys((word, word.lower(), word.upper(), word[:1].upper() + word[1:]))
     found = []
+    code = len(start_of(tokenizer))
     for before in BEFORE_A_WORD:
-        [start, *spelled] = encode_side(
-            tokenizer, [before, *(before + case for case in cases)], "target"
-        )
+        texts = [before, *(before + case for case in cases)]
+        [start, *spelled] = (ids[code:] for ids in encode_side(tokenizer, texts, "target"))
         # Where a mark and a letter are one token, the mark tells nothing.
         found += [
             tuple(ids[len(start) :]) for ids in spelled if list(ids[: len(start)]) == list(start)

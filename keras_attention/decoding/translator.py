@@ -51,6 +51,7 @@ from keras_attention.utils.checks import (
 )
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import Progress
+from keras_attention.utils.sides import in_languages
 
 if TYPE_CHECKING:
     from keras_attention.decoding.constraints import TextConstraint
@@ -135,6 +136,10 @@ class Translator(Pretrained):
             are of one sentence, is refused. Defaults to none.
         longest_source: Number of tokens of the longest source in the training, end token included, beyond
             which texts are unusual. Defaults to None, not known.
+        source_language: The language of the texts, for a model that translates between many, M2M-100 or
+            NLLB-200: a code of `tokenizer.languages`, such as `"eng_Latn"`. Such a model must be told it,
+            here or in `translate`. Defaults to that of the tokenizer.
+        target_language: The same, of the translations.
         model_options: Arguments of `Transformer` that are not in a spec, such as `dropout`, for
             `save_to_preset`. Defaults to those of the model.
         card: What is known of the model, for the card of `save_to_preset`. Defaults to nothing.
@@ -177,6 +182,8 @@ class Translator(Pretrained):
     restrictions: Annotated[Restrictions, check_restrictions] | None = None
     break_loops: bool = False
     split_sentences: Annotated[str, check_split_sentences] | None = None
+    source_language: str | None = None
+    target_language: str | None = None
     longest_source: Count | None = dataclasses.field(default=None, repr=False)
     model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     card: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
@@ -199,6 +206,8 @@ class Translator(Pretrained):
                     f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong "
                     "together. Use the tokenizer that the model was trained with."
                 )
+        chosen = in_languages(self.tokenizer, self.source_language, self.target_language)
+        object.__setattr__(self, "tokenizer", chosen)
         _ = self._search  # Refuses what cannot be decoded now, not at the first text.
         if self.break_loops:
             if self.sampling is not None:
@@ -214,25 +223,25 @@ class Translator(Pretrained):
         return {name: value for name, value in self.__dict__.items() if name not in compiled}
 
     @overload
-    def __call__(self, texts: str, unusual: Any = ...) -> str: ...  # type: ignore[overload-overlap]
+    def __call__(self, texts: str, unusual: Any = ..., **languages: Any) -> str: ...
     @overload
-    def __call__(self, texts: Iterable[str], unusual: Any = ...) -> list[str]: ...
+    def __call__(self, texts: Iterable[str], unusual: Any = ..., **languages: Any) -> list[str]: ...
 
-    def __call__(self, texts, unusual=None):
+    def __call__(self, texts, unusual=None, **languages):
         """Return the best translation of a string (str), or of each of several (list of str).
 
         Args:
             texts: A string, or an iterable of strings.
-            unusual: As of `translate`.
+            unusual, **languages: As of `translate`.
         """
         if isinstance(texts, str):
-            return self([texts], unusual)[0]
+            return self([texts], unusual, **languages)[0]
         if self.split_sentences is None:
-            return [best[0].text for best in self.translate(texts, unusual=unusual)]
+            return [best[0].text for best in self.translate(texts, unusual=unusual, **languages)]
         texts = check_texts("texts", texts)
         plain = self._of_sentences
         return translate_by_sentences(
-            lambda sentences: plain(sentences, unusual), texts, self.split_sentences
+            lambda sentences: plain(sentences, unusual, **languages), texts, self.split_sentences
         )
 
     @overload
@@ -242,7 +251,9 @@ class Translator(Pretrained):
         self, texts: Iterable[str], n_best: int = ..., **options: Any
     ) -> list[list[Translation]]: ...
 
-    def translate(self, texts, n_best=1, unique=None, unusual=None, prefixes=None, phrases=None):
+    def translate(
+        self, texts, n_best=1, unique=None, unusual=None, prefixes=None, phrases=None, **languages
+    ):
         """Return the `n_best` translations, best first, or so many samples in the order drawn.
 
         Args:
@@ -262,6 +273,7 @@ class Translator(Pretrained):
                 search, and a wide beam. A translator from `from_preset` may hold a spec, which Numba decodes:
                 take one from `from_run`, or `Translator(Transformer.from_preset(...), ...)`.
                 Defaults to none.
+            **languages: `source_language` and `target_language` of this call, instead of the translator's.
 
         Returns:
             A list of `Translation` for a string, or a list of such lists for several. There may be fewer
@@ -276,7 +288,7 @@ class Translator(Pretrained):
         if isinstance(texts, str):
             own = [None if part is None else [part] for part in (prefixes, phrases)]
             asked = {"unique": unique, "unusual": unusual, "prefixes": own[0], "phrases": own[1]}
-            return self.translate([texts], n_best, **asked)[0]
+            return self.translate([texts], n_best, **asked, **languages)[0]
         if self.split_sentences is not None:
             raise ValueError(
                 "`translate` has scores, n best, prefixes and phrases of sentences, which do not go with "
@@ -298,7 +310,8 @@ class Translator(Pretrained):
             self._beams,
             self.max_extra_length,
         )
-        requests = read_requests(self.tokenizer, texts, batching, prefixes, phrases)
+        tokenizer = in_languages(self.tokenizer, **languages)
+        requests = read_requests(tokenizer, texts, batching, prefixes, phrases)
         self._search.check_room(requests)
         noted = UnusualTexts() if unusual is None else unusual
         noted.add([request.source for request in requests], self.tokenizer, self.longest_source)

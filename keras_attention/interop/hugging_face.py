@@ -1,4 +1,4 @@
-"""Read MarianMT folders of Hugging Face, such as the models of OPUS-MT, and what `export_hugging_face` wrote.
+"""Read folders of Hugging Face: MarianMT, such as the models of OPUS-MT, M2M-100 and NLLB, and our exports.
 
 Shape letters: D hidden_dim, V vocabulary.
 """
@@ -33,6 +33,7 @@ from keras_attention.spec.parts import (
     PositionsSpec,
     SpecError,
     StackSpec,
+    sinusoid,
 )
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile, is_inside
@@ -64,24 +65,31 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 EPSILON = 1e-5  # PyTorch's; Marian's models of transformers have no other.
 NEVER = -1e9  # The logit's bias of a token that is never produced.
+# The type of M2M-100 and NLLB-200, and what its settings are if they are not said.
+MULTILINGUAL = "m2m_100"
+UNSAID = {"activation_function": "relu", "scale_embedding": True, "max_position_embeddings": 1024}
+MOST_POSITIONS = 2**14  # of a table that is computed
 # Entry of a config.json that `export_hugging_face` wrote: what the model was trained with.
 OWN_SETTINGS = "keras_attention"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "tanh": "tanh"}
 # Largest factor of a residual stream: an epsilon below EPSILON / 1024**2 is that one.
 LARGEST_FACTOR = 1024
 # Weights that are computed, or the same as others.
-IGNORED = r".*embed_positions\.weight|.*embed_tokens\.weight|model\.shared\.weight|lm_head\.weight"
+IGNORED = (
+    r".*embed_positions\.weights?|.*embed_tokens\.weight|model\.shared\.weight|lm_head\.weight"
+)
 
 
 def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> TransformerSpec:
-    """Read a MarianMT model, or a Pegasus model that `export_hugging_face` wrote, without running code.
+    """Read a MarianMT, M2M-100 or NLLB-200 model, or what `export_hugging_face` wrote, without running code.
 
     Ids are those of the folder. If the padding token, with which decoding starts, has an embedding that is
     not zero, as fine-tuning can make it, then the start token is a further one, with the last id.
 
     The positions are `"as_trained"`, those of Marian, which trained such models, or
     `"as_transformers"`, those that transformers computes instead, for the translations of transformers.
-    Models that `export_hugging_face` wrote were trained with the latter.
+    Models that `export_hugging_face` wrote were trained with the latter. Those of M2M-100 and NLLB are a
+    table, computed for as many positions as the model was made for.
 
     Raises:
         DamagedFile: If a file is cut off or changed.
@@ -91,11 +99,13 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
     config = folder / CONFIG_FILE
     settings = Settings(read_foreign_json(config, dict), config)
     kind, own = settings.get("model_type", str), settings.get(OWN_SETTINGS, dict, {})
-    if kind != "marian" and not (kind == "pegasus" and own):
+    if kind not in ("marian", MULTILINGUAL) and not (kind == "pegasus" and own):
         raise ValueError(
             f"'{config}' describes a model of type {kind!r}. Only 'marian' is read: OPUS-MT and its "
-            "relatives, and what `export_hugging_face` wrote."
+            f"relatives, and what `export_hugging_face` wrote; and {MULTILINGUAL!r}: M2M-100 and NLLB-200."
         )
+    if kind == MULTILINGUAL:
+        settings.values = {**UNSAID, **settings.values}
     own = Settings(own, config)
     generation = folder / GENERATION_FILE
     if generation.is_file():
@@ -115,9 +125,12 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         is_tied = settings.get("tie_word_embeddings", bool, True)
         powers = ResidualPowers(depth, is_tied, kind == "pegasus")
         weights = {name: powers.scaled(name, weights[name], 1 / factor) for name in weights}
-    model = _Model(settings, Arrays(weights, f"'{path}'"), kind == "pegasus", epsilon)
+    model = _Model(settings, Arrays(weights, f"'{path}'"), kind, epsilon)
     spec = checked(model.spec, path)
-    if "as_transformers" in (positions, own.get("positions", str, positions)):
+    if kind != MULTILINGUAL and "as_transformers" in (
+        positions,
+        own.get("positions", str, positions),
+    ):
         spec = checked(lambda: as_transformers(spec), path)
     return spec
 
@@ -133,6 +146,8 @@ def search_options(folder: Path) -> dict[str, Any]:
     generation = folder / GENERATION_FILE
     if generation.is_file():
         settings.update(read_foreign_json(generation, dict), generation)
+    if settings.values.get("model_type") == MULTILINGUAL:
+        settings.values["forced_bos_token_id"] = None  # `target_language` says it.
     for name, neutral in NEUTRAL.items():
         value = settings.values.get(name)
         if value is not None and value not in neutral:
@@ -279,11 +294,10 @@ class ResidualPowers:
 class _Model:
     """Makes a spec from weights and settings."""
 
-    def __init__(
-        self, settings: Settings, weights: Arrays, is_pre_norm: bool, epsilon: float
-    ) -> None:
+    def __init__(self, settings: Settings, weights: Arrays, kind: str, epsilon: float) -> None:
         self._settings, self._weights = settings, weights
-        self._is_pre_norm, self._epsilon = is_pre_norm, epsilon
+        self._is_pre_norm, self._epsilon = kind != "marian", epsilon
+        self._is_table = kind == MULTILINGUAL
         self._dim = settings.number("d_model")
         activation = settings.get("activation_function", str, "gelu")
         if activation not in ACTIVATIONS:
@@ -320,7 +334,14 @@ class _Model:
             output = with_row(output)
             output.embeddings[-1] = row
             source, target = (output, None) if target is None else (source, output)
-        encoder, decoder = (self._stack(kind) for kind in ("encoder", "decoder"))
+        positions = PositionsSpec("halves")
+        if self._is_table:  # They count from the id behind the padding token's.
+            number = min(settings.number("max_position_embeddings"), MOST_POSITIONS)
+            rows = pad + 1 + np.arange(number)
+            positions = PositionsSpec(
+                "learned", sinusoid(rows, source.embeddings.shape[1], "halves")
+            )
+        encoder, decoder = (self._stack(kind, positions) for kind in ("encoder", "decoder"))
         self._weights.refuse_unread(IGNORED)
         return TransformerSpec(
             source,
@@ -375,14 +396,14 @@ class _Model:
             return target, None
         return EmbeddingSpec(source * np.float32(scale), pad_token_id=pad), target
 
-    def _stack(self, kind: str) -> StackSpec:
+    def _stack(self, kind: str, positions: PositionsSpec) -> StackSpec:
         depth = self._settings.number(f"{kind}_layers")
         there = self._weights.depth(f"model.{kind}.layers")
         if there != depth:
             raise SpecError(f"it has {there} {kind} layers, and its {CONFIG_FILE} says {depth}")
         blocks = tuple(self._block(f"model.{kind}.layers.{i}", kind) for i in range(depth))
         norm = self._norm(f"model.{kind}.layer_norm") if self._is_pre_norm else None
-        return StackSpec(PositionsSpec("halves"), blocks, norm)
+        return StackSpec(positions, blocks, norm)
 
     def _block(self, name: str, kind: str) -> BlockSpec:
         weights = self._weights

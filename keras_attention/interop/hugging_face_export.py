@@ -119,9 +119,10 @@ def export_hugging_face(
     if not is_marian_tokenizer(tokenizer):
         raise ValueError(
             "MarianTokenizer splits text by SentencePiece alone, then adds the end token: the tokenizer "
-            "must be a 'bpe' one, or an imported one of SentencePiece models, without a prefix. Received: "
-            f"algorithm={tokenizer.algorithm!r}, normalization={tokenizer.normalization!r}, "
-            f"source_prefix={tokenizer.source_prefix!r}, ends_source={tokenizer.ends_source}"
+            "must be a 'bpe' one, or an imported one of SentencePiece models, without prefix and languages. "
+            f"Received: algorithm={tokenizer.algorithm!r}, normalization={tokenizer.normalization!r}, "
+            f"source_prefix={tokenizer.source_prefix!r}, ends_source={tokenizer.ends_source}, "
+            f"{len(tokenizer.languages)} languages"
         )
     message = (
         "The export needs safetensors, which is not installed: pip install 'safetensors>=0.6'."

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+LANGUAGES = ("source_language", "target_language")  # Arguments of `Translator`.
+
 
 def encode_side(tokenizer: Any, texts: Iterable[str], side: str, **options: Any) -> list[list[int]]:
     """Return the ids of each text of one side, without an end token; options are those of `encode`."""
@@ -26,6 +28,25 @@ def end_of(tokenizer: Any, side: str) -> list[int]:
     """Return what stands behind the ids of a side: the end token, or nothing if sources lack it."""
     ends = side == "target" or getattr(tokenizer, "ends_source", True)
     return [tokenizer.end_token_id] if ends else []
+
+
+def start_of(tokenizer: Any) -> list[int]:
+    """Return what every translation begins with: the code of its language, if the model has many."""
+    return [tokenizer.language_id("target")] if getattr(tokenizer, "languages", None) else []
+
+
+def in_languages(
+    tokenizer: Any, source_language: str | None = None, target_language: str | None = None
+) -> Any:
+    """Return a tokenizer for these languages, as it is for None; see `Tokenizer.in_languages`."""
+    if source_language is target_language is None:
+        return tokenizer
+    if not hasattr(tokenizer, "in_languages"):
+        raise ValueError(
+            "`source_language` and `target_language` need a `Tokenizer` with languages. Received: "
+            f"{type(tokenizer).__name__}"
+        )
+    return tokenizer.in_languages(source_language, target_language)
 
 
 def unknown_of(tokenizer: Any, side: str) -> int:

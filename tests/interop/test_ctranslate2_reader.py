@@ -499,7 +499,9 @@ def test_codes_of_languages_are_refused(code, spm, of_pieces):
     folder = of_pieces(more=[code])
     for name, model in zip(("source.spm", "target.spm"), spm, strict=True):
         (folder / name).write_bytes(model)
-    assert_refused(folder, f"codes of languages, such as '{code}'")
+    assert_refused(
+        folder, f"codes of languages, such as '{code}'"
+    )  # of two vocabularies, or mBART's
 
 
 def test_a_package_of_argos_says_its_languages(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from keras_attention.data.formats.hugging_face import LANGUAGES, PAIR
 from keras_attention.data.formats.loaded import Format, Loaded, card_of_files, card_of_own
+from keras_attention.data.formats.multilingual import CODE, ends_with_language, languages_of
 from keras_attention.data.formats.pieces import (
     fits,
     id_of,
@@ -34,8 +35,10 @@ OTHER_FILES = (".json", ".txt", ".bin", ".md")
 LARGEST_MODEL = 2**26  # bytes
 # Words in the path of a model of one side.
 SIDE_NAMES = {"source": ("source", "src"), "target": ("target", "tgt", "trg")}
-# Languages in vocabularies of M2M-100, NLLB and mBART, with which sources and translations begin.
-LANGUAGE_CODE = re.compile("__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_XX")
+# Languages in vocabularies of M2M-100 and NLLB, and of mBART.
+LANGUAGE_CODE = re.compile(f"{CODE.pattern}|[a-z]{{2}}_XX")
+# Fills up the vocabulary of M2M-100 and NLLB.
+FILLING = re.compile(r"madeupword\d+")
 
 
 def sniff(folder: Path) -> bool:
@@ -77,7 +80,7 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
 
     Raises:
         ValueError: If there are tokenizers and none fits, or none where the vocabulary has subwords, or
-            the vocabulary has codes of languages.
+            the vocabulary has codes of languages that are not those of M2M-100 or NLLB-200.
     """
     sides = [model.source_pieces, model.target_pieces]
     own, prefix = _own_tokenizer(folder), None
@@ -100,17 +103,27 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
                 f"those of the vocabulary in '{folder}'. Copy the folder again, or export the model again."
             )
         prefix = own.source_prefix
-    if codes := [token for token in sides[0] if LANGUAGE_CODE.fullmatch(token)]:
+    languages = languages_of(sides[0]) if sides[0] == sides[1] else {}
+    codes = [token for token in sides[0] if LANGUAGE_CODE.fullmatch(token)]
+    if len(codes) > len(languages):
         raise ValueError(
             f"'{folder}' holds a model whose vocabulary has codes of languages, such as {codes[0]!r}, with "
             "which its sources or translations begin. Such models are not read yet."
         )
-    models = _fitting_models(folder, sides)
+    usual = [
+        [token for token in tokens if not (token in codes or FILLING.fullmatch(token))]
+        for tokens in sides
+    ]
+    models = _fitting_models(folder, usual)
     unknown = [tokens.index(model.unknown) for tokens in sides]
     first = [id_of(model.source_pieces, token, folder) for token in model.source_prefix]
     named = [[piece or unused(tokens) for piece in tokens] for tokens in sides]
     pieces = named[: 2 if named[0] != named[1] else 1]
-    tokenizer = imported_tokenizer(pieces, models, model.spec, unknown, first, model.ends_source)
+    # Whoever calls CTranslate2 puts the code and the end token there.
+    ends_source = not ends_with_language(folder) if languages else model.ends_source
+    tokenizer = imported_tokenizer(
+        pieces, models, model.spec, unknown, first, ends_source, languages=languages
+    )
     tokenizer.source_prefix = prefix
     return tokenizer
 

@@ -1,4 +1,4 @@
-"""MarianMT folders of Hugging Face, such as OPUS-MT's, and what `export_hugging_face` writes."""
+"""Folders of Hugging Face: MarianMT, M2M-100, NLLB-200, and what `export_hugging_face` writes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from keras_attention.data.formats.loaded import (
     Loaded,
     card_of_files,
     card_of_own,
+)
+from keras_attention.data.formats.multilingual import (
+    SENTENCE_PIECES,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    WHOLE,
+    multilingual_tokenizer,
 )
 from keras_attention.data.formats.pieces import (
     UNKNOWN,
@@ -24,6 +31,7 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import POSITIONS, Settings, read_foreign_json
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
+    MULTILINGUAL,
     OLD_WEIGHTS,
     SAFE_WEIGHTS,
     WEIGHT_FILES,
@@ -35,8 +43,7 @@ from keras_attention.interop.hugging_face_export import export_hugging_face
 from keras_attention.interop.onnx_model import DECODER_FILE
 from keras_attention.spec.transformer import TransformerSpec
 
-VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
-TOKENIZER_CONFIG = "tokenizer_config.json"
+TARGET_VOCABULARY = "target_vocab.json"
 # Names of the SentencePiece models of OPUS-MT.
 PAIR = ("source.spm", "target.spm")
 LANGUAGES = {TOKENIZER_CONFIG: ("source_lang", "target_lang")}
@@ -58,7 +65,9 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     """Read a folder."""
     card = card_of_own(folder, FORMAT.name) or card_of_files(folder, LANGUAGES)
     spec = read_hugging_face(folder, positions)
-    tokenizer, options = _tokenizer(folder, spec), search_options(folder)
+    is_multilingual = read_foreign_json(folder / CONFIG_FILE, dict)["model_type"] == MULTILINGUAL
+    tokenizer = (multilingual_tokenizer if is_multilingual else _tokenizer)(folder, spec)
+    options = search_options(folder)
     trained = {**UNSAID, **dropouts(folder)}
     return Loaded(spec, tokenizer, options, None, trained, card)
 
@@ -66,7 +75,7 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
 FORMAT = Format(
     "hugging_face",
     f"a MarianMT model of Hugging Face ({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, {PAIR[0]}, "
-    f"{PAIR[1]}, {VOCABULARY})",
+    f"{PAIR[1]}, {VOCABULARY}), or one of M2M-100 or NLLB-200 ({SENTENCE_PIECES} or {WHOLE} instead)",
     sniff,
     read,
     export_hugging_face,

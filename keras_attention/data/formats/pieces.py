@@ -25,12 +25,13 @@ def imported_tokenizer(
     unknown: Sequence[int],
     source_prefix: Sequence[int] = (),
     ends_source: bool = True,
+    **languages: Any,
 ) -> Tokenizer:
     """Return a tokenizer with the special tokens of a model; see `ImportedPieces.model`."""
     names = ("pad_token_id", "start_token_id", "end_token_id")
     ids = {name: getattr(spec, name) for name in names}
     both = [unknown[0], unknown[-1]]
-    model = ImportedPieces.model(pieces, models, ids, both, source_prefix, ends_source)
+    model = ImportedPieces.model(pieces, models, ids, both, source_prefix, ends_source, **languages)
     return Tokenizer(model, "imported")
 
 

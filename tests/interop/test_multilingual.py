@@ -1,0 +1,394 @@
+"""M2M-100 and NLLB-200 of transformers and of CTranslate2: the same logits, ids and translations."""
+
+import copy
+import dataclasses
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention.cli.translate import main
+from keras_attention.data.presets import load
+from tests.interop.conftest import assert_refused, pieces_of, replace
+from tests.spec_oracle import SpecOracle
+
+pytestmark = pytest.mark.backends("torch")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: pip install transformers"
+)
+# Ten scripts, and letters in several forms.
+TEXTS = [
+    "The old house is red, and the red house is old.",
+    "Ein Hund sieht die süße Katze im Café.",
+    "Старый дом красный, а кот спит.",
+    "古い家は赤い。猫が寝ている。",
+    "البيت القديم أحمر، والقطة نائمة.",
+    "Το παλιό σπίτι είναι κόκκινο.",
+    "पुराना घर लाल है और बिल्ली सो रही है।",
+    "오래된 집은 빨갛고 고양이는 잔다.",
+    "הבית הישן אדום והחתול ישן.",
+    "บ้านเก่าสีแดงและแมวนอนหลับ",
+    "ძველი სახლი წითელია.",
+]
+CODES = {"m2m": ("en", "de", "ast"), "nllb": ("eng_Latn", "deu_Latn", "arb_Arab")}
+KINDS = ["m2m", "nllb", "legacy"]
+EXTRA = 4  # tokens that a translation may have more than its source
+
+
+def lines(number):
+    """Texts of the letters in `TEXTS`, of words that are there, and of what no vocabulary has."""
+    random = np.random.default_rng(11)
+    letters = sorted(set("".join(TEXTS)))
+    words = " ".join(TEXTS).split()
+    found = [
+        *TEXTS,
+        "",
+        "  two   spaces ",
+        "ﬁne ½ ①",
+        "☃ snow ☃☃",
+        "e\u0301 \u00ad soft",
+        "ＡＢ １２",
+    ]
+    for row in range(number):
+        pool, size = (words, 9) if row % 2 else (letters, 30)
+        found.append((" " * (row % 2)).join(random.choice(pool, random.integers(1, size))))
+    return found
+
+
+def sentence_pieces():
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 5),
+        model_writer=model,
+        vocab_size=460,
+        model_type="bpe",
+        hard_vocab_limit=False,
+        character_coverage=0.99,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def write_model(folder, kind, **changes):
+    """A random model of transformers with its tokenizer, as its authors' folders are; returns both."""
+    import sentencepiece
+
+    folder.mkdir()
+    model = sentence_pieces()
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pieces = ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces += [processor.id_to_piece(i) for i in range(3, processor.vocab_size())]
+    if kind == "m2m":
+        from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES as KNOWN
+
+        codes = [f"__{code}__" for code in KNOWN["m2m100"]]
+        settings = {"tokenizer_class": "M2M100Tokenizer"}
+        (folder / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(pieces)}))
+    else:
+        from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as KNOWN
+
+        codes = KNOWN
+        settings = {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": kind == "legacy"}
+    settings["additional_special_tokens"] = codes
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = getattr(transformers, settings["tokenizer_class"]).from_pretrained(folder)
+    if kind != "m2m":
+        tokenizer.save_pretrained(folder)
+    options = {
+        "vocab_size": len(tokenizer) + 8,
+        "d_model": 20,
+        "encoder_layers": 3,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 28,
+        "decoder_ffn_dim": 28,
+        "max_position_embeddings": 90,
+        "encoder_layerdrop": 0.0,
+        "decoder_layerdrop": 0.0,
+        "dropout": 0.3,
+    }
+    torch.manual_seed(5)
+    config = transformers.M2M100Config(**{**options, **changes})
+    network = transformers.M2M100ForConditionalGeneration(config).eval()
+    random = np.random.default_rng(7)
+    with torch.no_grad():
+        for weight in network.parameters():
+            noise = random.normal(0.0, 0.3, weight.shape).astype("float32")
+            weight += torch.from_numpy(noise)
+        network.model.shared.weight[config.pad_token_id] = 0.0
+    network.save_pretrained(folder)
+    return network, tokenizer
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder, the model and the tokenizer of each kind."""
+    place, found = tmp_path_factory.mktemp("multilingual"), {}
+    for kind in KINDS:
+        found[kind] = (place / kind, *write_model(place / kind, kind))
+    return found
+
+
+def codes_of(kind):
+    return CODES["m2m" if kind == "m2m" else "nllb"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"scale_embedding": False}, {"d_model": 12}])
+def test_logits(changes, tmp_path):
+    model, _ = write_model(tmp_path / "model", "m2m", **changes)
+    preset = load(tmp_path / "model")
+    source, target = [205, 9, 2, 30, 17, 5, 2], [2, 207, 12, 3, 3, 31]
+    with torch.no_grad():
+        found = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target]))
+    expected = found.logits[0].numpy()
+    assert np.std(expected) > 0.5
+    logits = SpecOracle(preset.spec).logits(source, target)
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
+    assert preset.spec.start_token_id == preset.spec.end_token_id == 2
+    assert preset.spec.max_length == 90 and preset.model_options["dropout"] == 0.3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("has_model", [True, False])
+def test_ids_and_texts(kind, has_model, made, tmp_path):
+    """NLLB's without the SentencePiece model, too, as transformers saves it now."""
+    if kind == "m2m" and not has_model:
+        pytest.skip("M2M-100 always has its SentencePiece model.")
+    folder, _, theirs = made[kind]
+    if not has_model:
+        folder = shutil.copytree(folder, tmp_path / "model")
+        (folder / "sentencepiece.bpe.model").unlink()
+    tokenizer = load(folder).tokenizer
+    texts = lines(1000)
+    source, target, _ = codes_of(kind)
+    ours = tokenizer.in_languages(source, target)
+    theirs.src_lang, theirs.tgt_lang = source, target
+    # transformers 5 makes a token of a space at the end, which neither SentencePiece nor the training did.
+    expected = theirs([text.rstrip() for text in texts])["input_ids"]
+    end = [] if kind == "legacy" else [2]
+    rows = ours.encode(texts)
+    assert all(
+        [*row, *end] == full for row, full, text in zip(rows, expected, texts, strict=True) if row
+    )
+    assert [not row for row in rows] == [not text.strip() for text in texts]
+    assert sum(map(len, rows)) > 5000 and any(ours.unknown_token_id in row for row in rows)
+    code = theirs.convert_tokens_to_ids("__de__" if kind == "m2m" else target)
+    inner = [[i for i in row if i not in (2, 3, rows[0][0], rows[0][-1])] for row in rows]
+    assert ours.encode(TEXTS, side="target")[0][0] == code
+    shown = [ours.decode([code, *row, 2]) for row in inner]
+    assert shown == [t.strip() for t in theirs.batch_decode(inner, skip_special_tokens=True)]
+
+
+def generated(network, tokenizer, kind, beams, source, target):
+    """Ids that transformers generates for `TEXTS`, one at a time, from the code to the end."""
+    tokenizer.src_lang = source
+    code = tokenizer.convert_tokens_to_ids(f"__{target}__" if kind == "m2m" else target)
+    rows = []
+    for text in TEXTS:
+        inputs = tokenizer([text], return_tensors="pt")
+        with torch.no_grad():
+            [row] = network.generate(
+                **inputs,
+                forced_bos_token_id=code,
+                num_beams=beams,
+                length_penalty=0.0,
+                early_stopping="never",
+                max_new_tokens=inputs["input_ids"].shape[1] + EXTRA,
+            ).tolist()
+        assert row[:2] == [2, code]
+        rows.append(tuple(row[1 : row.index(2, 1)] if 2 in row[1:] else row[1:]))
+    return rows
+
+
+def made_translator(folder, engine, beams, **options):
+    options |= {"beam_size": beams, "length_penalty": 0.0, "max_extra_length": EXTRA}
+    if engine != "plain":
+        return Translator.from_preset(folder, engine=engine, **options)
+    model = Transformer.from_preset(folder)
+    return Translator(model, Tokenizer.from_preset(folder), engine=engine, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ["torch", "numba", "plain"])
+def test_translations(kind, engine, made):
+    folder, network, theirs = made[kind]
+    source, target, other = codes_of(kind)
+    for beams in (1, 3) if engine != "plain" or kind == "nllb" else (1,):
+        options = {"source_language": source, "target_language": other}
+        translator = made_translator(folder, engine, beams, **options)
+        found = translator.translate(TEXTS, target_language=target)
+        expected = generated(network, theirs, kind, beams, source, target)
+        assert [best.token_ids for [best] in found] == expected
+        assert len({*expected}) > 4 and sum(map(len, expected)) > 4 * len(expected)
+
+
+def test_what_is_asked_of_a_translation(made):
+    """A prefix stands behind the code; banned words and empty texts know nothing of it."""
+    folder, network, theirs = made["nllb"]
+    source, target, _ = CODES["nllb"]
+    options = {"source_language": source, "target_language": target, "max_extra_length": EXTRA}
+    translator = made_translator(folder, "torch", 2, **options)
+    code, prefix = translator.tokenizer.languages[target], TEXTS[1][:10]
+    begin = translator.tokenizer.encode(prefix, side="target")
+    assert begin[0] == code and len(begin) > 2
+    [best], [other], [empty] = translator.translate(TEXTS[:2] + [" "], prefixes=[prefix, "", ""])
+    assert best.token_ids[: len(begin)] == tuple(begin) and best.text.startswith(prefix)
+    assert other.token_ids[0] == code and target not in other.text
+    assert (empty.text, empty.token_ids) == ("", ())
+    banned = dataclasses.replace(translator, restrictions={"banned": ["Hund"]}).restrictions
+    rules = banned.token_rules(translator.tokenizer)
+    assert len(rules.banned) and code not in rules.banned
+
+
+def test_chosen_languages_are_kept(made, tmp_path):
+    folder, *_ = made["m2m"]
+    options = {"source_language": "en", "target_language": "de"}
+    translator = made_translator(folder, "torch", 2, **options)
+    kept = Translator.from_preset(
+        translator.save_to_preset(tmp_path / "kept", sample=TEXTS[:2]), max_extra_length=EXTRA
+    )
+    assert kept(TEXTS[:3]) == translator(TEXTS[:3])
+    assert kept.tokenizer.target_language == "de"
+    other = kept.tokenizer.in_languages(target="ast")
+    assert other.fingerprint() != kept.tokenizer.fingerprint() == translator.tokenizer.fingerprint()
+    assert copy.deepcopy(other).target_language == "ast"
+    assert kept(TEXTS[:3], target_language="ast") != kept(TEXTS[:3])
+    with pytest.raises(ValueError, match="cannot be exported"):
+        translator.export(tmp_path / "marian", "hugging_face")
+
+
+def test_languages_must_be_known(made):
+    folder, *_ = made["nllb"]
+    with pytest.raises(ValueError, match=r"give `source_language`. It knows ace_Arab, .*\.\.\. "):
+        Translator.from_preset(folder, target_language="deu_Latn")("a house")
+    with pytest.raises(ValueError, match="give `target_language`"):
+        Translator.from_preset(folder)("a house", source_language="deu_Latn")
+    with pytest.raises(ValueError, match="Did you mean 'deu_Latn'.*target_language='deu_Ltn'"):
+        Translator.from_preset(folder, target_language="deu_Ltn")
+    with pytest.raises(ValueError, match="It knows deu_Latn, ace_Arab, .* target_language='deu'"):
+        Translator.from_preset(folder, target_language="deu")
+    with pytest.raises(ValueError, match="`source_language` must be a language of the model"):
+        load(folder).tokenizer.in_languages(source=3)
+    with pytest.raises(ValueError, match="this one has no codes of languages. Leave it out"):
+        Translator.from_preset("demo_en_de", source_language="en")
+    with pytest.raises(ValueError, match="this one has no codes of languages. Leave it out"):
+        Translator.from_preset("demo_en_de")("a house", target_language="de")
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("sentencepiece.bpe.model", None, "lacks sentencepiece.bpe.model"),
+        ("tokenizer_config.json", "{}", "no codes of languages"),
+        (
+            "tokenizer_config.json",
+            '{"tokenizer_class": "SMALL100Tokenizer"}',
+            "'SMALL100Tokenizer'",
+        ),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"x": "__en__"}}', "must hold ids"),
+        ("tokenizer_config.json", '{"added_tokens_decoder": 3}', "must be of type dict"),
+        ("vocab.json", '{"<unk>": 3, "__en__": 4}', "one id for two pieces"),
+        ("config.json", '{"model_type": "nllb-moe"}', "'nllb-moe'"),
+    ],
+)
+def test_damaged_folders(name, content, message, made, tmp_path):
+    folder = shutil.copytree(made["m2m"][0], tmp_path / "model")
+    replace(folder / name, content)
+    assert_refused(folder, message)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda content: content["model"]["merges"].reverse(), "not made of a SentencePiece model"),
+        (lambda content: content.pop("normalizer"), "'normalizer' must be"),
+        (
+            lambda content: content["model"]["merges"].append([3]),
+            "damaged, or no tokenizer of NLLB",
+        ),
+        (lambda content: content["added_tokens"].append(3), "must hold ids"),
+    ],
+)
+def test_damaged_tokenizer_json(change, message, made, tmp_path):
+    folder = shutil.copytree(made["nllb"][0], tmp_path / "model")
+    (folder / "sentencepiece.bpe.model").unlink()
+    content = json.loads((folder / "tokenizer.json").read_text())
+    change(content)
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    assert_refused(folder, message)
+
+
+def test_ids_of_the_authors_own_folder(made, tmp_path):
+    """Without a `tokenizer.json`: the pieces count from 4, and the languages behind them in their order."""
+    folder = shutil.copytree(made["nllb"][0], tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+    codes = {"additional_special_tokens": ["eng_Latn", "zul_Latn", "deu_Latn"]}
+    (folder / "special_tokens_map.json").write_text(json.dumps(codes))
+    (folder / "tokenizer_config.json").unlink()
+    tokenizer = load(folder).tokenizer
+    size = len(pieces_of(sentence_pieces()))
+    assert tokenizer.languages == {
+        "eng_Latn": size + 1,
+        "zul_Latn": size + 2,
+        "deu_Latn": size + 3,
+    }
+    whole = load(made["nllb"][0]).tokenizer.in_languages("eng_Latn")
+    assert tokenizer.in_languages("eng_Latn").encode(TEXTS[0])[1:] == whole.encode(TEXTS[0])[1:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctranslate2(kind, made, tmp_path):
+    """What its converter makes of the folder: the same tokens, and its greedy translations."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    folder, _, theirs = made[kind]
+    source, target, _ = codes_of(kind)
+    converter = ctranslate2.converters.TransformersConverter(
+        str(folder), copy_files=["sentencepiece.bpe.model", "tokenizer_config.json"]
+    )
+    made_folder = converter.convert(str(tmp_path / "converted"))
+    options = {"source_language": source, "target_language": target}
+    translator = made_translator(made_folder, "torch", 1, **options)
+    tokenizer = translator.tokenizer
+    theirs.src_lang = source
+    tokens = [theirs.convert_ids_to_tokens(theirs(text)["input_ids"]) for text in TEXTS]
+    end = [] if kind == "legacy" else ["</s>"]
+    assert [[*tokenizer.tokens(text), *end] for text in TEXTS] == tokens
+    code = f"__{target}__" if kind == "m2m" else target
+    their = ctranslate2.Translator(made_folder)
+    for text, row in zip(TEXTS, tokens, strict=True):
+        [found] = their.translate_batch(
+            [row],
+            [[code]],
+            beam_size=1,
+            max_decoding_length=len(row) + EXTRA,
+            return_end_token=True,
+        )
+        [best] = translator.translate(text)
+        ours = [tokenizer.id_to_token(i) for i in best.token_ids]
+        expected = found.hypotheses[0]
+        assert ours == expected[: len(ours)] and len(ours) >= len(expected) - 1
+
+
+def test_command(made, tmp_path):
+    folder, *_ = made["nllb"]
+    source, target, _ = CODES["nllb"]
+    (tmp_path / "lines.txt").write_text("".join(f"{text}\n" for text in TEXTS[:3]))
+    named = ["--source-language", source, "--target-language", target, "--beam-size", "2"]
+    files = ["--input", str(tmp_path / "lines.txt"), "--output", str(tmp_path / "found.txt")]
+    main([str(folder), *named, *files], "translate")
+    translator = Translator.from_preset(
+        folder, beam_size=2, source_language=source, target_language=target
+    )
+    assert (tmp_path / "found.txt").read_text().splitlines() == translator(TEXTS[:3])
+    with pytest.raises(ValueError, match="give `target_language`"):
+        main([str(folder), *named[:2], *files[:2]], "translate")
+    with pytest.raises(ValueError, match="this one has no codes of languages"):
+        main(["demo_en_de", *named, *files[:2]], "translate")
