@@ -20,8 +20,8 @@ import numpy as np
 
 # First: Keras then starts only when it is needed, without TensorFlow's log messages.
 import keras_attention_light  # noqa: F401
-from keras_attention.cli.exits import orderly_exit
 from keras_attention.cli.options import Parser
+from keras_attention.cli.streams import orderly_exit
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import atomic_file, write_json
 

@@ -32,8 +32,8 @@ from spoken_digits import (
     split,
 )
 
-from keras_attention.cli.exits import orderly_exit
 from keras_attention.cli.options import Parser
+from keras_attention.cli.streams import orderly_exit
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import atomic_file, write_json
 from keras_attention_viewer import Entry, describe_tokens, make_entry, measured, save_html

@@ -2,7 +2,7 @@
 
 from keras_attention.callbacks.attention_log import AttentionLog
 from keras_attention.callbacks.base import RunCallback, Stop
-from keras_attention.callbacks.best import BestCheckpoint
+from keras_attention.callbacks.best import BestCheckpoint, StopWithoutGain
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.console import ConsoleProgress
@@ -10,10 +10,8 @@ from keras_attention.callbacks.huge_pages import HugePages
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import NonFiniteTraining, StopOnNonFinite
-from keras_attention.callbacks.patience import StopWithoutGain
-from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
-from keras_attention.callbacks.translation_scores import TranslationScores
+from keras_attention.callbacks.validation import TranslationScores, ValidationPerplexity
 
 __all__ = [
     "AttentionLog",

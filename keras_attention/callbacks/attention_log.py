@@ -21,7 +21,7 @@ from keras_attention.visualization.attention_entries import (
     check_ranks,
     padded_pairs,
 )
-from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention.visualization.event_files import SummaryWriter
 from keras_attention_viewer.codec import PLUGIN_NAME, Entry, entry_tag
 from keras_attention_viewer.measures import measured
 

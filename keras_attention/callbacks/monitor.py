@@ -17,7 +17,7 @@ from keras_attention.utils.checks import (
     check_iterable,
     check_optional,
 )
-from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention.visualization.event_files import SummaryWriter
 
 # What tells how good the model is, on the validation set; and the group of each number of the training.
 QUALITY = {"bleu", "chrf", "perplexity"}

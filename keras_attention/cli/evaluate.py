@@ -7,6 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.decoding_options import (
+    add_search_options,
+    choose_backend,
+    given_search_options,
+)
 from keras_attention.cli.models import (
     MODEL_HELP,
     check_model,
@@ -17,11 +22,6 @@ from keras_attention.cli.models import (
 )
 from keras_attention.cli.options import Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
-from keras_attention.cli.search_options import (
-    add_search_options,
-    choose_backend,
-    given_search_options,
-)
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.parallel_text import FilePairs

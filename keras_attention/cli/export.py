@@ -9,10 +9,10 @@ from typing import Annotated, Any, get_args
 
 from annotated_types import Ge
 
-from keras_attention.cli.exits import FAILURE
 from keras_attention.cli.models import MODEL_HELP, light_translator
 from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
+from keras_attention.cli.streams import FAILURE
 from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.pretrained import FORMATS

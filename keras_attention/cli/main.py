@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from keras_attention.cli.exits import BAD_INPUT, orderly_exit
+from keras_attention.cli.streams import BAD_INPUT, orderly_exit
 from keras_attention.utils.checks import did_you_mean
 
 PROGRAM = "keras-attention"

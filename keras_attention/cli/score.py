@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from keras_attention.cli.bulk_options import add_bulk_options, expanded, spread
+from keras_attention.cli.decoding_options import add_bulk_options, expanded, spread
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import Parser, adding, flag
 from keras_attention.cli.quiet import start_backend

@@ -7,14 +7,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from keras_attention.cli.models import MODEL_HELP, check_model
-from keras_attention.cli.options import Parser, adding, flag
-from keras_attention.cli.quiet import start_backend
-from keras_attention.cli.search_options import (
+from keras_attention.cli.decoding_options import (
     add_search_options,
     choose_backend,
     given_search_options,
 )
+from keras_attention.cli.models import MODEL_HELP, check_model
+from keras_attention.cli.options import Parser, adding, flag
+from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.serving import (
     add_address_options,
     check_address,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options, adding, as_toml, flag, read_toml
 from keras_attention.cli.quiet import start_backend
+from keras_attention.cli.streams import naming_the_folder, orderly_exit
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
 from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
@@ -152,7 +152,7 @@ def _run(
     elif text.old_domain_files is not None:
         raise ValueError("--old-domain-files needs --from: a new model has no old domain.")
     if options.get("guided_alignment") is not None:
-        from keras_attention.data.word_alignments import GOLD
+        from keras_attention.data.alignments import GOLD
 
         if options["guided_alignment"] != GOLD:
             options["guided_alignment"] = str(existing_file(options["guided_alignment"]))

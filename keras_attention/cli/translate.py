@@ -11,27 +11,27 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from keras_attention.cli.bulk_options import add_bulk_options, expanded, spread
-from keras_attention.cli.choice_options import (
+from keras_attention.cli.decoding_options import (
     BESIDE,
     LinesBeside,
+    add_bulk_options,
     add_choice_options,
+    add_search_options,
+    choose_backend,
+    expanded,
+    given_search_options,
     refuse_together,
+    spread,
     translator_choices,
 )
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
 from keras_attention.cli.options import NONE, Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
-from keras_attention.cli.search_options import (
-    add_search_options,
-    choose_backend,
-    given_search_options,
-)
 from keras_attention.cli.streams import chunks_as_they_come
 from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.result_lines import result_lines
+from keras_attention.decoding.translation import check_head
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.decoding.word_links import check_head
 from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say

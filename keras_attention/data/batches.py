@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from annotated_types import Ge
 
+from keras_attention.data.alignments import TokenAlignments
 from keras_attention.data.buckets import BatchShape, choose_buckets, round_up, with_varied_start
-from keras_attention.data.token_alignments import TokenAlignments
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.arguments import Count, FromZero, checked
 from keras_attention.utils.checks import check_boolean, check_has, check_integer, divisors

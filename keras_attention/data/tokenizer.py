@@ -410,7 +410,7 @@ class Tokenizer(SavedTokenizer):
         """
         if self.algorithm != "bpe" or self.normalization != NORMALIZATIONS[0]:
             return self
-        from keras_attention.data.normalizing_model import with_normalization
+        from keras_attention.data.normalization import with_normalization
 
         model = with_normalization(self._model)
         return Tokenizer(model, self.algorithm, self.normalization, self.source_prefix)

@@ -9,9 +9,8 @@ from typing import Any
 
 from keras_attention.data.markup import Markup, placeholders_of
 from keras_attention.decoding.requests import WrongText
-from keras_attention.decoding.translation import Translation
+from keras_attention.decoding.translation import Translation, asked_head, attention_of, word_links
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.decoding.word_links import asked_head, attention_of, word_links
 from keras_attention.utils.checks import check_has, check_texts
 from keras_attention.utils.sides import encode_ended
 

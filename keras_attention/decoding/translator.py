@@ -30,8 +30,7 @@ from keras_attention.decoding.restrictions import (
 from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
 from keras_attention.decoding.translation import Translation, hypotheses_of
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.engine.abilities import EngineName, Precision
-from keras_attention.engine.select import EngineChoice
+from keras_attention.engine.select import EngineChoice, EngineName, Precision
 from keras_attention.spec.parts import NonFiniteModel
 from keras_attention.utils.arguments import (
     BeamSize,

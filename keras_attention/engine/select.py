@@ -1,4 +1,4 @@
-"""Which engine runs a spec: chosen here, and nowhere else."""
+"""What each engine can compute, and which one runs a spec: chosen here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -7,16 +7,75 @@ import importlib
 import importlib.util
 import math
 import threading
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from keras_attention.engine.abilities import ABILITIES, LACKS
 from keras_attention.engine.base import Engine
 from keras_attention.spec import SpecError, TransformerSpec
-from keras_attention.spec.parts import check_finite
+from keras_attention.spec.parts import ACTIVATIONS, check_finite
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import counted
+from keras_attention.utils.checks import check_choice, counted
+
+
+class Abilities(NamedTuple):
+    """What an engine can compute, known before its module is imported."""
+
+    module: str
+    precisions: tuple[str, ...]
+    activations: tuple[str, ...] = ACTIVATIONS
+    # What it has, or leaves to the search that it steps for; the keys of `LACKS`.
+    offers: tuple[str, ...] = ("constraint", "sampling", "restrictions", "ensemble")
+
+
+# What an engine that makes the whole search may lack, for the message that refuses it.
+LACKS = {
+    "constraint": "makes the whole search, without constraints and phrases",
+    "sampling": "draws no samples that another engine would draw, too",
+    "restrictions": "has no restrictions and no prefixes",
+    "ensemble": "searches with one model alone",
+}
+# float64 is left to the model itself: engines form sums in float32.
+FLOATS = ("float32", "bfloat16", "float16")
+ABILITIES = {
+    "numba": Abilities(
+        "keras_attention.engine.numba.engine",
+        ("float32", "bfloat16", "int8"),
+        ("relu", "linear", "gelu", "silu", "tanh", "sigmoid"),
+        offers=("sampling", "restrictions"),
+    ),
+    "ctranslate2": Abilities(
+        "keras_attention.engine.ctranslate2",
+        ("float32", "int8"),
+        ("relu", "gelu", "silu", "tanh", "sigmoid"),
+        offers=(),
+    ),
+    "tensorflow": Abilities("keras_attention.engine.tensorflow", FLOATS),
+    "torch": Abilities("keras_attention.engine.torch", FLOATS),
+    "jax": Abilities("keras_attention.engine.jax", FLOATS),
+    "numpy": Abilities(
+        "keras_attention.engine.numpy",
+        ("float32",),
+        ("relu", "linear", "silu", "tanh", "sigmoid"),
+        offers=(),
+    ),
+}
+# "plain" is no engine, but the search over the model itself.
+ENGINES = ("auto", *ABILITIES, "plain")
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+
+
+def _known_engine(name: str, value: Any) -> str:
+    return check_choice(name, value, ENGINES)
+
+
+def _known_precision(name: str, value: Any) -> str:
+    return check_choice(name, value, PRECISIONS)
+
+
+EngineName = Annotated[str, _known_engine]
+Precision = Annotated[str, _known_precision]
+
 
 # NumPy makes so many multiplications in about ten seconds (dev/LOG.md); Numba compiles for a minute or two.
 FEW_MULTIPLICATIONS = 40e9

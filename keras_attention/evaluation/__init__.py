@@ -2,13 +2,17 @@
 
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf, corpus_ter
 from keras_attention.evaluation.comparison import PairedDifference, corpus_scores, paired_tests
-from keras_attention.evaluation.cost import matmul_peak, training_flops, transformer_flops
+from keras_attention.evaluation.cost import (
+    matmul_peak,
+    training_cost,
+    training_flops,
+    transformer_flops,
+)
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
 from keras_attention.evaluation.perplexity import perplexity
 from keras_attention.evaluation.report import Sentences, System, evaluation_report, write_report
 from keras_attention.evaluation.report_text import report_text
-from keras_attention.evaluation.training_cost import training_cost
 
 __all__ = [
     "CorpusScore",

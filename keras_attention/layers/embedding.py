@@ -10,8 +10,7 @@ from keras_attention.layers.arguments import checked
 from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import padding_mask
-from keras_attention.ops.ids import are_ids, comparable_ids
-from keras_attention.ops.nan import one_or_nan
+from keras_attention.ops.ids import are_ids, comparable_ids, one_or_nan
 from keras_attention.ops.operations import linear, tied_projection
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import EmbeddingSpec, SpecError

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_attention.ops.ids import comparable_ids
-from keras_attention.ops.nan import one_or_nan
+from keras_attention.ops.ids import comparable_ids, one_or_nan
 from keras_attention.utils.checks import check_numbers, static_shape
 
 

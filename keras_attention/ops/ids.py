@@ -1,4 +1,4 @@
-"""Token ids as tensors that can be compared."""
+"""Token ids as tensors that can be compared, and how a graph says that one is wrong."""
 
 from typing import Any
 
@@ -22,3 +22,13 @@ def are_ids(ids: Any, vocabulary_size: int) -> Any:
     if backend.is_float_dtype(backend.standardize_dtype(ids.dtype)):
         return ops.logical_and(inside, ops.equal(ids, ops.floor(ids)))
     return inside
+
+
+def one_or_nan(condition: Any, dtype: str = "float32") -> Any:
+    """Return 1 where a condition holds and NaN elsewhere.
+
+    It is computed: NaN as a constant would be found in every healthy program by tools that search for it,
+    such as `tf.debugging.enable_check_numerics`.
+    """
+    one = ops.cast(condition, dtype)
+    return ops.divide(one, one)

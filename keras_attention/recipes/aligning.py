@@ -12,8 +12,8 @@ import numpy as np
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding.marked import MarkedTranslator
+from keras_attention.decoding.translation import asked_head, check_head, word_links
 from keras_attention.decoding.translator import Translation, Translator
-from keras_attention.decoding.word_links import asked_head, check_head, word_links
 from keras_attention.recipes.scoring import token_log_probabilities
 from keras_attention.utils.checks import check_choice, check_has, check_iterable, check_texts
 from keras_attention.utils.sides import encode_ended

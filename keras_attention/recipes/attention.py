@@ -16,7 +16,7 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.utils.sides import encode_side, has_one_vocabulary, target_size_of
 from keras_attention.visualization.attention_entries import token_ranks
-from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention.visualization.event_files import SummaryWriter
 
 # Number of pairs that are shown. More are measured, until they have this many source tokens together.
 SHOWN = 5

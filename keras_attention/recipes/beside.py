@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from keras_attention.callbacks.perplexity import ValidationPerplexity
-from keras_attention.callbacks.translation_scores import TranslationScores
+from keras_attention.callbacks.validation import TranslationScores, ValidationPerplexity
 from keras_attention.utils.forecast import Forecast
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from keras_attention.callbacks.base import RunCallback, Stop, updates_of
-from keras_attention.callbacks.best import BestCheckpoint
+from keras_attention.callbacks.best import BestCheckpoint, StopWithoutGain
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.console import ConsoleProgress
@@ -18,10 +18,8 @@ from keras_attention.callbacks.huge_pages import HugePages
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import StopOnNonFinite
-from keras_attention.callbacks.patience import StopWithoutGain
-from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.callbacks.signals import StopOnSignal, StopTogether, TrainingStopped
-from keras_attention.callbacks.translation_scores import TranslationScores
+from keras_attention.callbacks.validation import TranslationScores, ValidationPerplexity
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import training_flops
 from keras_attention.recipes.beside import WorkBeside
@@ -41,7 +39,7 @@ from keras_attention.training.processes import LostProcess
 from keras_attention.utils.forecast import Forecast, duration
 from keras_attention.utils.memory import is_memory_tuned
 from keras_attention.utils.progress import say
-from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention.visualization.event_files import SummaryWriter
 
 VALIDATION_SENTENCES = 100
 LOG_EVERY = 50  # updates

@@ -34,7 +34,7 @@ from keras_attention.utils.files import DamagedFile, write_atomically
 from keras_attention.utils.progress import Progress, activity, say, show
 from keras_attention.utils.run_folder import CHECKPOINT
 from keras_attention.visualization.attention_page import save_attention
-from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention.visualization.event_files import SummaryWriter
 
 
 @checked

@@ -12,15 +12,14 @@ from typing import Any
 import keras
 
 from keras_attention.callbacks.base import checked_callbacks
+from keras_attention.data.alignments import WordAlignments
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.data.word_alignments import WordAlignments
 from keras_attention.decoding.translator import Translator
-from keras_attention.evaluation.cost import matmul_peak
+from keras_attention.evaluation.cost import matmul_peak, training_cost
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.evaluation.report import Sentences, evaluation_report
-from keras_attention.evaluation.training_cost import training_cost
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.config import BUDGET, TranslationConfig

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_attention.decoding.translation import batches_of, padded
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.decoding.word_links import batches_of, padded
 from keras_attention.ops.operations import token_nll
 from keras_attention.spec.parts import check_finite
 from keras_attention.utils.progress import Progress

@@ -7,10 +7,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from keras_attention.data.alignments import WordAlignments
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Loaded, load
-from keras_attention.data.word_alignments import WordAlignments
 from keras_attention.recipes.config import BUDGET, NEWER, TranslationConfig
 from keras_attention.spec.options import DROPOUTS
 from keras_attention.spec.presets import preset_arguments

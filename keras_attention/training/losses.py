@@ -7,8 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.ops.ids import are_ids, comparable_ids
-from keras_attention.ops.nan import one_or_nan
+from keras_attention.ops.ids import are_ids, comparable_ids, one_or_nan
 from keras_attention.ops.operations import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
 from keras_attention.utils.arguments import Rate, checked

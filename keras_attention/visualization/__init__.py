@@ -4,9 +4,9 @@ from keras_attention.visualization.attention_entries import attention_entries, t
 from keras_attention.visualization.attention_page import save_attention, show_attention
 from keras_attention.visualization.curves import learning_rate_figure, positional_encoding_figure
 from keras_attention.visualization.diagram import diagram
+from keras_attention.visualization.event_files import SummaryWriter
 from keras_attention.visualization.heatmaps import attention_figure, attention_figures
 from keras_attention.visualization.paper_lines import paper_attention_figure
-from keras_attention.visualization.summary_writer import SummaryWriter
 
 __all__ = [
     "SummaryWriter",

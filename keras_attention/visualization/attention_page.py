@@ -16,7 +16,7 @@ from keras_attention.utils.checks import (
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.utils.sides import encode_side
 from keras_attention.visualization.attention_entries import attention_entries
-from keras_attention.visualization.event_reader import logged_heads
+from keras_attention.visualization.event_files import logged_heads
 from keras_attention_viewer.codec import Entry
 from keras_attention_viewer.measures import measured
 from keras_attention_viewer.page import AttentionPage, check_place, save_html, show

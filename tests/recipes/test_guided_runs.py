@@ -16,8 +16,7 @@ from keras_attention import (
     Translator,
     load_corpus,
 )
-from keras_attention.data.token_alignments import TokenAlignments
-from keras_attention.data.word_alignments import WordAlignments
+from keras_attention.data.alignments import TokenAlignments, WordAlignments
 from keras_attention.recipes import (
     TranslationConfig,
     checkpoint_translator,

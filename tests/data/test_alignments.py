@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from keras_attention import Corpus, ParallelText, TokenBatches, Tokenizer, TokenStore
-from keras_attention.data.token_alignments import TokenAlignments
-from keras_attention.data.word_alignments import WordAlignments
+from keras_attention.data.alignments import TokenAlignments, WordAlignments
 from keras_attention.utils.files import DamagedFile
 
 pytestmark = pytest.mark.backends("tensorflow")  # NumPy alone

@@ -1,10 +1,11 @@
-"""Options of `translate` beside those of a run's search: samples, restrictions, prefixes, phrases, MBR."""
+"""Options of the commands that decode: the search, what else is chosen, and corpora in chunks."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,48 @@ from keras_attention.cli.options import adding, flag, given
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.text_files import existing_file, lines_of
 from keras_attention.decoding.requests import entries_of
-from keras_attention.utils.arguments import BeamSize
+from keras_attention.engine.select import EngineName, Precision
+from keras_attention.utils.arguments import BeamSize, Count, LengthPenalty
+from keras_attention.utils.backend import BACKENDS
+from keras_attention.utils.places import matching_files
+
+NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine", "break_loops")
+
+
+def add_search_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a parser."""
+    add = adding(parser)
+    add("--beam-size N", "hypotheses kept (the run's)", BeamSize)
+    add("--length-penalty X", "the paper's alpha (the run's)", LengthPenalty)
+    add("--batch-tokens N", "source positions in a batch (2048)", Count)
+    add("--precision NAME", "float32, bfloat16, float16 or int8 (that of the model)", Precision)
+    add(
+        "--engine NAME",
+        "what decodes: auto, numba, numpy, tensorflow, torch, jax, plain (the search that defines the "
+        "result), or ctranslate2, which has its own search (auto)",
+        EngineName,
+    )
+    again = (
+        "translate again, without repetitions, what came out in a loop, as in: salad salad salad"
+    )
+    parser.add_argument("--break-loops", action="store_const", const=True, help=again)
+
+
+def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that were given, as arguments of `Translator`."""
+    return given(options, NAMES)
+
+
+def choose_backend(options: argparse.Namespace) -> None:
+    """Set the backend of an engine that needs one."""
+    if options.engine in BACKENDS:
+        chosen = os.environ.setdefault("KERAS_BACKEND", options.engine)
+        if chosen != options.engine:
+            raise ValueError(
+                f"--engine {options.engine} needs the backend {options.engine}, but KERAS_BACKEND is "
+                f"{chosen}. Leave one of them out."
+            )
+
 
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 # The options, by their names as arguments of `Restrictions`.
@@ -134,3 +176,40 @@ class LinesBeside:
         for option, lines in self._lines.values():
             if next(lines, None) is not None:
                 raise ValueError(f"{option} has more lines than the input.")
+
+
+SPREAD = ("chunk_lines", "ray", "workers")
+
+
+def add_bulk_options(add: Any) -> None:
+    """Add the options by `adding`."""
+    add(
+        "--output-dir FOLDER",
+        "process the input in chunks, with one result per input file; if stopped, the same command "
+        "continues",
+    )
+    add("--chunk-lines N", "lines in a chunk (2000)", Count)
+    cluster = (
+        "use a Ray cluster; without an address, one that is running or a new one on this machine"
+    )
+    add("--ray ADDRESS", cluster, nargs="?", const=True)
+    add("--workers N", "number of Ray workers (one for each GPU or CPU)", Count)
+
+
+def spread(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the given options as arguments of `translate_corpus` and `score_corpus`."""
+    found = given(options, SPREAD)
+    if options.output_dir is None and found:
+        raise ValueError(f"{flag(next(iter(found)))} needs --output-dir.")
+    return found
+
+
+def expanded(name: str, patterns: Sequence[str]) -> list[str]:
+    """Return the files that match names and patterns, in their order."""
+    inputs = []
+    for pattern in patterns:
+        found = matching_files(pattern)
+        if not found:
+            raise FileNotFoundError(f"{name}: there is no file '{pattern}'.")
+        inputs += found
+    return inputs
