@@ -8,6 +8,7 @@ import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, check_export, load_corpus
 from keras_attention.cli.main import main
+from keras_attention.data.presets import is_run
 from keras_attention.decoding.pretrained import FORMATS
 from keras_attention.interop.export_folder import MANIFEST
 from keras_attention.recipes import export_check
@@ -153,6 +154,8 @@ def test_the_languages_of_a_run_are_those_of_its_export(name, needed, tmp_path):
         assert found.card == ({"languages": known} if known else {})
         if known:
             assert paired(["it"], [found], None)[0].source == known[0]
+    Translator.from_preset(run).export(run / "model", name)
+    assert is_run(run)
 
 
 def test_a_keras_model_is_compared_by_its_present_weights(tmp_path):

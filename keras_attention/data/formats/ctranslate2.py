@@ -26,6 +26,7 @@ from keras_attention.interop.export_folder import TARGET_TOKENIZER_FOLDER, TOKEN
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.folder import OtherFolder
+from keras_attention.utils.run_folder import RunFolder
 
 # In the pieces of SentencePiece, of subword-nmt and of OpenNMT's tokenizer, which text at spaces never gives.
 MARKS = ("\u2581", "@@", "\uffed")
@@ -67,7 +68,9 @@ FORMAT = Format(
 
 def _place(folder: Path) -> Path:
     """Return where the model is: a package of Argos Translate has it in a folder of its own."""
-    return folder if (folder / MODEL_FILE).is_file() else folder / "model"
+    # An export in the folder of a run is not the run.
+    is_here = (folder / MODEL_FILE).is_file() or RunFolder(folder).model.is_file()
+    return folder if is_here else folder / "model"
 
 
 def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
