@@ -339,7 +339,8 @@ class Translator(Pretrained):
                     kept.setdefault(one.text if is_unique else len(kept), one)
             best += kept.values()
         if self.break_loops:
-            self._break_loops(results, texts, prefixes, phrases, n_best=n_best, unique=unique)
+            how = {"n_best": n_best, "unique": unique, **languages}
+            self._break_loops(results, texts, prefixes, phrases, **how)
         return results
 
     def _break_loops(

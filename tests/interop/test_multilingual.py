@@ -248,6 +248,16 @@ def test_what_is_asked_of_a_translation(made):
     assert len(rules.banned) and code not in rules.banned
 
 
+def test_loops_are_broken_in_the_languages_of_the_call(made):
+    folder, *_ = made["nllb"]
+    source, target, _ = CODES["nllb"]
+    translator = made_translator(folder, "torch", 1, break_loops=True)
+    found = translator.translate(TEXTS, source_language=source, target_language=target)
+    assert any(best.had_loop for [best] in found)
+    code = translator.tokenizer.languages[target]
+    assert {best.token_ids[0] for [best] in found} == {code}
+
+
 def test_chosen_languages_are_kept(made, tmp_path):
     folder, *_ = made["m2m"]
     options = {"source_language": "en", "target_language": "de"}
