@@ -150,7 +150,7 @@ for name in {light!r}:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
         # Extras; others are imported later.
-        assert error.name in ("ctranslate2", "prometheus_client", "starlette", "uvicorn"), name
+        assert error.name in ("ctranslate2", "h11", "prometheus_client", "starlette", "uvicorn"), name
 needless = []
 for name in {heavy!r}:
     try:

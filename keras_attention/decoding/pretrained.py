@@ -140,7 +140,7 @@ class Pretrained:
         >>> folder = translator.save_to_preset(tempfile.mkdtemp() + "/mine", card={"license": "cc0-1.0"})
         >>> sorted(file.name for file in folder.iterdir())
         ['README.md', 'assets', 'card.json', 'config.json', 'keras_attention.json', 'metadata.json', \
-'model.weights.h5']
+'model.weights.h5', 'tokenizer.json']
         """
         _refuse_lost(self, "A preset")
         return save_preset(self, folder, card, sample, weights_dtype, overwrite)
