@@ -36,7 +36,12 @@ def saved(tmp_path_factory):
 
 def test_the_docs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run(python_blocks(DOCS.read_text(encoding="utf-8")), str(DOCS))
+    section = (
+        DOCS.read_text(encoding="utf-8").partition("## In KerasHub\n")[2].partition("\n## ")[0]
+    )
+    blocks = [*python_blocks(section)]
+    assert blocks
+    run(blocks, str(DOCS))
 
 
 def test_translations_are_those_of_the_translator(tmp_path):
