@@ -15,7 +15,7 @@ benchmarks/kernels.py small`, and `tiny` (28 November 2026, AVX2; medians of 7 p
     smoothed_crossentropy   1.00  1.09
     reshape                 1.05  0.98
     global_norm             0.92  1.03  PyTorch's own, for GPUs: not measured there
-    dropout                 0.94  0.99  attention's is off there; each process drops other units
+    dropout                 0.94  0.99  with attention dropout, too, 1.00; each process drops other units
     tied_projection         0.96  0.98  made for AMX, which this processor lacks
 """
 
