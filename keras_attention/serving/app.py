@@ -145,17 +145,13 @@ class Service:
         best = iter(found)
         joined = [_joined(text, best) for text in asked.parts]
         fields: dict[str, Any] = {
-            "translatedText": [texts[0] for texts, _ in joined],
-            "scores": [scores for _, scores in joined],
+            "translatedText": [texts[0] for texts, *_ in joined],
+            "scores": [scores for _, scores, _ in joined],
         }
         if getattr(model.translator, "break_loops", False):
-            each = iter(found)
-            lines_of = [
-                [next(each)[0] for line in text[::2] if line.strip()] for text in asked.parts
-            ]
-            fields["hadLoop"] = [any(best.had_loop for best in lines) for lines in lines_of]
+            fields["hadLoop"] = [had_loop for *_, had_loop in joined]
         if asked.alternatives:
-            fields["alternatives"] = [texts[1:] for texts, _ in joined]
+            fields["alternatives"] = [texts[1:] for texts, *_ in joined]
         if asked.source == "auto":  # Not detected, but the only one there is.
             detected = {"language": model.source, "confidence": 0.0}
             fields["detectedLanguage"] = [detected for _ in joined]
@@ -184,7 +180,7 @@ class Service:
                 raise refusal(str(error)) from None
         found = await self._translated(request, wanted)
         self.metrics.characters.inc(len(text))
-        texts, content["scores"] = _joined([text], iter(found))
+        texts, content["scores"], _ = _joined([text], iter(found))
         content["translatedText"], *content["alternatives"] = texts
         try:
             best = found[0][0]
@@ -309,21 +305,21 @@ async def _answered(request: Request, answer: Future[Any]) -> Any:
 
 def _joined(
     parts: Sequence[str], best: Iterator[list[Translation]]
-) -> tuple[list[str], list[float]]:
-    """Return the n best translations of a text, and their scores, from those of its lines."""
+) -> tuple[list[str], list[float], bool]:
+    """Return the n best translations of a text, their scores, and whether one of its lines had a loop."""
     rows = [
         # Byte tokens can form a line break, which would be none of the source's.
-        [(" ".join(one.text.splitlines()), one.score) for one in next(best)]
+        [(" ".join(one.text.splitlines()), one.score, one.had_loop) for one in next(best)]
         if index % 2 == 0 and part.strip()
-        else [(part, 0.0)]
+        else [(part, 0.0, False)]
         for index, part in enumerate(parts)
     ]
     texts, scores = [], []
     for rank in range(max(map(len, rows))):
         chosen = [row[min(rank, len(row) - 1)] for row in rows]
-        texts.append("".join(text for text, _ in chosen))
-        scores.append(sum(score for _, score in chosen))
-    return texts, scores
+        texts.append("".join(text for text, *_ in chosen))
+        scores.append(sum(score for _, score, _ in chosen))
+    return texts, scores, any(row[0][2] for row in rows)
 
 
 class KnownPages:
