@@ -117,6 +117,11 @@ class ImportedPieces:
             if processor is not None
         }
 
+    @property
+    def source_pieces(self) -> list[str]:
+        """The piece of each id of the source."""
+        return self._pieces["source"]
+
     def vocab_size(self, side: str = "source") -> int:
         """Return the number of ids."""
         return len(self._pieces[side])

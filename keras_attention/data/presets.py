@@ -49,6 +49,11 @@ def load(preset: str | os.PathLike[str] | Loaded, positions: str = POSITIONS[0])
         return preset
     check_choice("positions", positions, POSITIONS)
     folder = preset_folder(preset)
+    if folder.is_file():
+        raise ValueError(
+            f"'{folder}' is a file, and a model is a folder. Unpack it (`python -m zipfile -e "
+            f"{folder.name} FOLDER`), and give the folder."
+        )
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder '{folder}'.")
     found = format_of(folder)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Self
 
 from keras_attention.data.normalization import normalize
 from keras_attention.utils.checks import check_text, check_texts, did_you_mean
@@ -15,6 +15,20 @@ TAKEN = re.compile(r"<(pad|unk|s|/s|0x[0-9A-Fa-f]{2})>")
 MOST_SHOWN = 12  # languages
 # What a text may ask for that only a vocabulary can give; the second form is OPUS-MT's.
 TAG = re.compile(rf"{SYMBOL.pattern}|>>[^<>\s]+<<")
+
+
+# The language that it names.
+NAMED = re.compile(r">>([^<>\s]+)<<|<2([^<>\s]+)>")
+
+
+def language_tags(pieces: Iterable[str]) -> dict[str, str]:
+    """Return the tags among pieces that name a language, by its name.
+
+    >>> language_tags(["<2de>", "<bt>", ">>fra<<"])
+    {'de': '<2de>', 'fra': '>>fra<<'}
+    """
+    found = (NAMED.fullmatch(piece) for piece in pieces)
+    return {tag[1] or tag[2]: tag[0] for tag in found if tag}
 
 
 def checked_symbols(symbols: Iterable[str]) -> list[str]:
@@ -71,7 +85,7 @@ def checked_prefix(prefix: Any, tokenizer: Any) -> str:
     return prefix
 
 
-def check_language(name: str, code: Any, languages: Mapping[str, int]) -> str | None:
+def check_language(name: str, code: Any, languages: Collection[str]) -> str | None:
     """Return a code that is one of the languages, or None; else raise a ValueError."""
     if code is None or (isinstance(code, str) and code in languages):
         return code
@@ -92,3 +106,46 @@ def shown_languages(languages: Iterable[str], begin: str = "") -> str:
     codes = sorted(languages, key=lambda code: (not code.startswith(begin), code))
     listed = codes if len(codes) <= MOST_SHOWN else [*codes[:MOST_SHOWN], "..."]
     return f"It knows {', '.join(listed)} (`Tokenizer.languages` has all)."
+
+
+class ManyLanguages:
+    """Methods of `Tokenizer` that choose between the languages of a model."""
+
+    languages: Mapping[str, int]
+    tags: Mapping[str, str]
+    source_prefix: str | None
+
+    def in_languages(self, source: str | None = None, target: str | None = None) -> Self:
+        """Return the tokenizer for texts in these languages, if the model translates between many.
+
+        It writes their codes as the model reads them: in M2M-100 and NLLB-200 that of the source before its
+        tokens, that of the target before those of the target. Texts are decoded without. A model of this kind
+        needs both: without them `encode` raises. With `tags`, that of the target becomes `source_prefix`.
+
+        Args:
+            source: A code of `languages`, such as `"en"` in M2M-100 or `"eng_Latn"` in NLLB-200. Defaults to
+                None: as it is.
+            target: The same of the target, or one of `tags`.
+
+        Raises:
+            ValueError: If the tokenizer has no such language.
+        """
+        chosen = object.__new__(type(self))
+        chosen.__dict__.update(self.__dict__)  # A copy would read the model again.
+        if self.tags and target is not None:
+            check_language("target_language", target, self.tags)
+            chosen.source_prefix, target = self.tags[target], None
+        for name, code in (("source_language", source), ("target_language", target)):
+            if code is not None:
+                setattr(chosen, name, check_language(name, code, self.languages))
+        return chosen
+
+    def language_id(self, side: str) -> int:
+        """Return the id of the chosen language's code; raise a ValueError if none is chosen."""
+        name = f"{side}_language"
+        if (code := getattr(self, name)) is None:
+            raise ValueError(
+                f"The model translates between {len(self.languages)} languages, so it must know from which "
+                f"and into which: give `{name}`. {shown_languages(self.languages)}"
+            )
+        return self.languages[code]

@@ -19,10 +19,11 @@ from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.saved_tokenizer import SavedTokenizer, tokenizer_fingerprint
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.symbols import (
+    ManyLanguages,
     check_language,
     checked_prefix,
     checked_symbols,
-    shown_languages,
+    language_tags,
 )
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.word_pieces import WordPieces
@@ -44,7 +45,7 @@ MAX_SENTENCES = 2_000_000
 LARGEST_VOCABULARY = 1_000_000
 
 
-class Tokenizer(SavedTokenizer):
+class Tokenizer(SavedTokenizer, ManyLanguages):
     """Splits text into subwords and maps them to ids.
 
     Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no separate start token: a
@@ -76,6 +77,8 @@ class Tokenizer(SavedTokenizer):
 
     Attributes:
         languages: Id of each language's code, of the tokenizer of a model for many languages; else empty.
+        tags: Each language that a tag before the source can name, with its tag: `"fra"` with `">>fra<<"`, as
+            in OPUS-MT's models for many languages, or `"de"` with `"<2de>"`, of `symbols`.
         symbols: The symbols that `train` was given, which are one piece wherever they stand.
         vocabulary_size: Number of ids, of the source if the target has ids of its own.
         target_vocabulary_size: Number of ids of the target.
@@ -137,6 +140,8 @@ class Tokenizer(SavedTokenizer):
             self.ends_source = self._pieces.ends_source
         self.symbols: tuple[str, ...] = getattr(self._pieces, "symbols", ())
         self.languages: Mapping[str, int] = getattr(self._pieces, "languages", {})
+        pieces = getattr(self._pieces, "source_pieces", self.symbols)
+        self.tags: Mapping[str, str] = {} if self.languages else language_tags(pieces)
         self.source_language = check_language("source_language", source_language, self.languages)
         self.target_language = check_language("target_language", target_language, self.languages)
         self.source_prefix = source_prefix
@@ -151,38 +156,6 @@ class Tokenizer(SavedTokenizer):
         self._source_prefix = None if prefix is None else checked_prefix(prefix, self)
 
     _source_prefix: str | None = None
-
-    def in_languages(self, source: str | None = None, target: str | None = None) -> Tokenizer:
-        """Return the tokenizer for texts in these languages, if the model translates between many.
-
-        It writes their codes as the model reads them: in M2M-100 and NLLB-200 that of the source before its
-        tokens, that of the target before those of the target. Texts are decoded without. A model of this kind
-        needs both: without them `encode` raises.
-
-        Args:
-            source: A code of `languages`, such as `"en"` in M2M-100 or `"eng_Latn"` in NLLB-200. Defaults to
-                None: as it is.
-            target: The same of the target.
-
-        Raises:
-            ValueError: If the tokenizer has no such language.
-        """
-        chosen = object.__new__(type(self))
-        chosen.__dict__.update(self.__dict__)  # A copy would read the model again.
-        for name, code in (("source_language", source), ("target_language", target)):
-            if code is not None:
-                setattr(chosen, name, check_language(name, code, self.languages))
-        return chosen
-
-    def language_id(self, side: str) -> int:
-        """Return the id of the chosen language's code; raise a ValueError if none is chosen."""
-        name = f"{side}_language"
-        if (code := getattr(self, name)) is None:
-            raise ValueError(
-                f"The model translates between {len(self.languages)} languages, so it must know from which "
-                f"and into which: give `{name}`. {shown_languages(self.languages)}"
-            )
-        return self.languages[code]
 
     @classmethod
     def train(

@@ -138,7 +138,8 @@ class Translator(Pretrained):
         source_language: The language of the texts, for a model that translates between many, M2M-100 or
             NLLB-200: a code of `tokenizer.languages`, such as `"eng_Latn"`. Such a model must be told it,
             here or in `translate`. Defaults to that of the tokenizer.
-        target_language: The same, of the translations.
+        target_language: The same, of the translations; or a key of `tokenizer.tags`, whose tag is then put
+            before each text.
         model_options: Arguments of `Transformer` that are not in a spec, such as `dropout`, for
             `save_to_preset`. Defaults to those of the model.
         card: What is known of the model, for the card of `save_to_preset`. Defaults to nothing.

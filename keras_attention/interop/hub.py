@@ -13,7 +13,7 @@ SCHEMES = ("hf", "kaggle")
 # Only what a model is read from: a repository also has files for other programs, and several times the
 # same weights.
 PATTERNS = (
-    *("*.json", "*.spm", "*.txt", "*.model", "*.npz", "*vocab*.yml", "README.md"),
+    *("*.json", "*.spm", "*.txt", "*.model", "*.npz", "*.yml", "README.md"),
     *("*.safetensors", "model.bin", "model.*.bin", "vocab.*", "*/model.bin", "*/*.json"),
     *("*.weights.h5", "*.keras", "assets/*"),
     *("encoder_model.onnx*", "decoder_model_merged.onnx*", "tokenizer/*"),

@@ -207,6 +207,8 @@ def _scalar(text: str) -> Any:
         return text == "true"
     if re.fullmatch(r"-?\d{1,18}", text):
         return int(text)
+    if re.fullmatch(r"-?\d{1,18}\.\d{1,18}", text):
+        return float(text)
     quoted = re.fullmatch(r"\"(.*)\"|'(.*)'", text)
     return (quoted[1] or quoted[2] or "") if quoted else text
 

@@ -81,13 +81,31 @@ def write(spm, tmp_path):
     return write
 
 
+# As OPUS-MT-train's lib/dist.mk writes it for a release.
+DECODER = """\
+models:
+  - model.npz
+vocabs:
+  - {0}
+  - {1}
+beam-size: 2
+normalize: {2}
+word-penalty: 0
+mini-batch: 1
+maxi-batch: 1
+maxi-batch-sort: src
+relative-paths: true
+"""
+
+
 def yaml_of(pieces, allow_unicode=True):
     ids = {piece: i for i, piece in enumerate(pieces)}
     return yaml.safe_dump(ids, sort_keys=False, allow_unicode=allow_unicode, width=10**6)
 
 
+@pytest.mark.parametrize("has_decoder", [False, True])
 @pytest.mark.parametrize("has_two", [False, True])
-def test_the_same_as_by_its_own_converter(has_two, write, spm, tmp_path):
+def test_the_same_as_by_its_own_converter(has_two, has_decoder, write, spm, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     names = ["opus.vocab.yml"]
     if has_two:  # Their order is not that of their names.
@@ -99,6 +117,10 @@ def test_the_same_as_by_its_own_converter(has_two, write, spm, tmp_path):
         write()
     files = [str(tmp_path / name) for name in names]
     converter = ctranslate2.converters.MarianConverter(str(tmp_path / "model.npz"), files)
+    if has_decoder:
+        (tmp_path / "old.npz").write_bytes(b"")  # Another model is not the one that is named.
+        (tmp_path / "decoder.yml").write_text(DECODER.format(names[0], names[-1], 0))
+        converter = ctranslate2.converters.OpusMTConverter(str(tmp_path))
     converter.convert(str(tmp_path / "theirs"))
     theirs = ctranslate2.Translator(str(tmp_path / "theirs"), compute_type="float32")
     found = load(tmp_path, "as_transformers")
@@ -130,6 +152,76 @@ def test_the_same_as_by_its_own_converter(has_two, write, spm, tmp_path):
         )
         ((ours,),) = translator.translate([source])
         assert [found.tokenizer.id_to_token(i) for i in ours.token_ids if i] == best.hypotheses[0]
+
+
+def test_settings_of_a_release(write, spm, tmp_path):
+    """The search of decoder.yml, the languages of the release, and the tags of those it translates into."""
+    write(more=[">>fra<<", ">>deu<<"])
+    release = (
+        "release: eng-deu/opus.zip\nsource-languages:\n   - eng\ntarget-languages:\n   - deu\n"
+    )
+    (tmp_path / "model.yml").write_text(release)
+    names = ["opus.vocab.yml"] * 2
+    (tmp_path / "decoder.yml").write_text(DECODER.format(*names, 0))
+    translator = Translator.from_preset(tmp_path, engine="numpy", max_extra_length=9)
+    assert (translator.beam_size, translator.length_penalty) == (2, 0)
+    assert translator.card["languages"] == ["eng", "deu"]
+    (tmp_path / "model.yml").write_text(f"{release}   - fra\n")
+    (tmp_path / "decoder.yml").write_text(DECODER.format(*names, 0.5))
+    with pytest.warns(UserWarning, match=r"normalize in .*decoder.yml'` is 0.5: Marian"):
+        found = load(tmp_path)
+    assert found.options == {"beam_size": 2, "length_penalty": 0.5} and not found.card
+    tokenizer = found.tokenizer
+    assert tokenizer.tags == {"fra": ">>fra<<", "deu": ">>deu<<"} and not tokenizer.languages
+    tagged = tokenizer.encode(f">>fra<< {SOURCES[0]}")
+    assert tagged[1:] == tokenizer.encode(SOURCES[0])
+    assert tokenizer.in_languages(target="fra").encode(SOURCES[0]) == tagged
+    expected = translator([f">>{code}<< {SOURCES[0]}" for code in ("fra", "deu")])
+    assert [translator(SOURCES[0], target_language=code) for code in ("fra", "deu")] == expected
+    kept = Translator.from_preset(found, target_language="fra").save_to_preset(tmp_path / "kept")
+    assert load(kept).tokenizer.encode(SOURCES[0]) == tagged
+    with pytest.raises(ValueError, match="Did you mean 'fra'.*target_language='frau'"):
+        translator(SOURCES[0], target_language="frau")
+    with pytest.raises(ValueError, match="no codes of languages.*source_language='eng'"):
+        translator(SOURCES[0], source_language="eng")
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("model.npz", "../model.npz", "'models' must be files beside it.*Received: .*/model.npz"),
+        (
+            "opus.vocab.yml",
+            "/etc/passwd",
+            "'vocabs' must be files beside it. Received: /etc/passwd",
+        ),
+        ("model.npz", "none.npz", "'models' must be files beside it"),
+        (
+            "  - model.npz",
+            "  - model.npz\n  - best.npz",
+            "one model.npz.*as decoder.yml names them",
+        ),
+        ("models:", "model:", "must hold one model.npz"),
+        ("models:", "models: x", "'models' must be of type list"),
+        ("word-penalty: 0", "word-penalty: 0.1", "word-penalty=0.1 cannot be represented"),
+        ("mini-batch: 1", "allow-unk: true", "allow-unk=True cannot be represented"),
+        ("beam-size: 2", "beam-size: 0", "'beam-size' must be at least 1"),
+        ("normalize: 0", "normalize: much", "`normalize in .*` must be a"),
+    ],
+)
+def test_wrong_settings_of_a_release(old, new, message, write, tmp_path):
+    write()
+    (tmp_path / "best.npz").write_bytes(b"")
+    content = DECODER.format(*["opus.vocab.yml"] * 2, 0)
+    assert old in content
+    (tmp_path / "decoder.yml").write_text(content.replace(old, new))
+    assert_refused(tmp_path, message)
+
+
+def test_a_packed_release(tmp_path):
+    path = tmp_path / "opus.zip"
+    path.write_bytes(b"PK")
+    assert_refused(path, r"Unpack it \(`python -m zipfile -e opus.zip FOLDER`\)")
 
 
 def test_positions_and_tokens(write, spm, tmp_path):

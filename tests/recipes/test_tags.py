@@ -48,6 +48,7 @@ def test_each_language_has_its_tag(multilingual, tmp_path, capsys):
     translator = Translator.from_run(folder / "run")
     text = "The dog sleeps."
     wanted = translator.translate(f"<2en> {text}")[0]
+    assert translator.translate(text, target_language="en")[0].token_ids == wanted.token_ids
     found, said = translated(
         folder / "run", text, capsys, "--source-prefix", "<2en>", tmp_path=tmp_path
     )

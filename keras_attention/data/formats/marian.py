@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +24,20 @@ from keras_attention.data.formats.pieces import (
     unused,
     usual_pieces,
 )
-from keras_attention.interop.foreign import POSITIONS, BinaryFile, as_transformers, checked
-from keras_attention.interop.marian_binary import Items, spec_of
-from keras_attention.utils.files import DamagedFile
+from keras_attention.interop.foreign import (
+    POSITIONS,
+    BinaryFile,
+    Settings,
+    as_transformers,
+    checked,
+)
+from keras_attention.interop.marian_binary import Items, simple_yaml, spec_of
+from keras_attention.utils.checks import check_number
+from keras_attention.utils.files import DamagedFile, json_bytes
 
+DECODER = "decoder.yml"  # Names the model and its vocabularies, and says how Marian searches.
+# What changes translations there, and the only value of each that a search here has.
+NEUTRAL = {"word-penalty": 0, "allow-unk": False, "shortlist": []}
 OPTIMIZER = ".optimizer.npz"  # The end of the name of what a training needs beside its model.
 # Their types in the archive -> those of Marian's binary format.
 TYPE_OF = {"|i1": 0x101, "<f2": 0x402, "<f4": 0x404, "<f8": 0x408}
@@ -38,19 +50,27 @@ ESCAPED = re.compile(rf"\\(?:x({HEX}{{2}})|u({HEX}{{4}})|U000({HEX}{{5}})|(.))")
 
 
 def sniff(folder: Path) -> bool:
-    """Whether a folder has a vocabulary beside a model."""
-    return bool(_models(folder)) and any(folder.glob("*vocab*.yml"))
+    """Whether a folder has a vocabulary, or what names one, beside a model."""
+    return bool(_models(folder)) and (
+        (folder / DECODER).is_file() or any(folder.glob("*vocab*.yml"))
+    )
 
 
 def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     """Read a folder."""
+    path = folder / DECODER
+    is_named = path.is_file()
+    settings = Settings(simple_yaml(_text(path)) if is_named else {}, path)
     models, files = _models(folder), sorted(folder.glob("*vocab*.yml"))
-    if len(models) > 1 or len(files) > 2:
+    if is_named:
+        models, files = (_files(settings, name) for name in ("models", "vocabs"))
+    if len(models) != 1 or not 1 <= len(files) <= 2:
         names = ", ".join(file.name for file in [*models, *files])
         raise ValueError(
             f"'{folder}' must hold one model.npz, and one vocab.yml or that of the source and that of the "
-            f"target. Found: {names}"
+            f"target{f', as {DECODER} names them' if is_named else ''}. Found: {names}"
         )
+    options = _search_options(settings)
     spec = spec_of(_read_items(models[0]), models[0])
     if positions != POSITIONS[0]:
         spec = checked(lambda: as_transformers(spec), models[0])
@@ -59,10 +79,10 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     if sides[0][0] == sides[-1][0]:
         sides = sides[:1]
     pieces = [read_model(folder / name) for name in PAIR]
-    # Which vocabulary is the source's, their content says.
+    # Which vocabulary is the source's, their content says if nothing names them.
     orders = [
         order
-        for order in (sides, sides[::-1])[: len(sides)]
+        for order in (sides, sides[::-1])[: 1 if is_named else len(sides)]
         if all(
             fits(usual_pieces(model), {*tokens})
             for model, (tokens, _) in zip(pieces, (order[0], order[-1]), strict=True)
@@ -74,12 +94,13 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
         raise ValueError(f"'{folder}': {' and '.join(PAIR)} {fit} the pieces of {names}.")
     unknown = [id_of(tokens, UNKNOWN, file) for tokens, file in orders[0]]
     rows = [[*tokens, unused(tokens)] for tokens, _ in orders[0]]
-    return Loaded(spec, imported_tokenizer(rows, pieces, spec, unknown))
+    card = _card(models[0].with_suffix(".yml"))
+    return Loaded(spec, imported_tokenizer(rows, pieces, spec, unknown), options, card=card)
 
 
 FORMAT = Format(
     "marian",
-    f"a model of Marian (model.npz, vocab.yml, {PAIR[0]}, {PAIR[1]})",
+    f"a model of Marian (model.npz, vocab.yml, {PAIR[0]}, {PAIR[1]}, perhaps {DECODER})",
     sniff,
     read,
     has_positions=True,
@@ -89,6 +110,45 @@ FORMAT = Format(
 def _models(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.npz"))
     return [file for file in files if not file.name.endswith(OPTIMIZER)]
+
+
+def _files(settings: Settings, name: str) -> list[Path]:
+    """Return the files that a list of settings names, each once; they must be beside the settings."""
+    files = [settings.path.parent / str(each) for each in settings.get(name, list, [])]
+    for file in files:
+        if file.parent != settings.path.parent or not file.is_file():
+            raise ValueError(
+                f"'{settings.path}': {name!r} must be files beside it. Received: {file}. Put the file there, "
+                "and write its name alone."
+            )
+    return [*dict.fromkeys(files)]
+
+
+def _search_options(settings: Settings) -> dict[str, Any]:
+    """Return the arguments of `Translator` that Marian's settings of its search are."""
+    settings.refuse_unless(NEUTRAL)
+    options: dict[str, Any] = {}
+    values = settings.values
+    if "beam-size" in values:
+        options["beam_size"] = settings.number("beam-size")
+    if "normalize" in values:
+        name = f"normalize in '{settings.path}'"
+        alpha = options["length_penalty"] = check_number(name, values["normalize"], 0, 10)
+        if alpha:
+            warnings.warn(
+                f"`{name}` is {alpha:g}: Marian divides scores by the length to this power, this package by "
+                "(5 + length) / 6 (`length_penalty`). Translations of other lengths may win.",
+                stacklevel=2,
+            )
+    return options
+
+
+def _card(path: Path) -> dict[str, Any]:
+    """Return the languages that the description of a release says, if they are a pair."""
+    said = simple_yaml(_text(path)) if path.is_file() else {}
+    sides = [said.get(f"{side}-languages") for side in ("source", "target")]
+    codes = [each[0] for each in sides if isinstance(each, list) and len(each) == 1]
+    return {"languages": codes} if len(codes) == len(sides) else {}
 
 
 def _read_items(path: Path) -> Items:
@@ -117,10 +177,7 @@ def _read_items(path: Path) -> Items:
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """Return the id of each piece."""
-    try:
-        text = path.read_bytes().decode().replace("\r\n", "\n").strip("\n")
-    except UnicodeDecodeError as error:
-        raise DamagedFile(f"'{path}' is damaged: it is no UTF-8 text ({error}).") from None
+    text = _text(path)
     ids, place = {}, 0
     while place < len(text):
         entry = ENTRY.match(text, place)
@@ -131,6 +188,13 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
         ids[piece] = int(entry[2])
         place = entry.end() + 1
     return ids
+
+
+def _text(path: Path) -> str:
+    try:
+        return json_bytes(path).decode().replace("\r\n", "\n").strip("\n")
+    except UnicodeDecodeError as error:
+        raise DamagedFile(f"'{path}' is damaged: it is no UTF-8 text ({error}).") from None
 
 
 def _unquoted(piece: str) -> str:
