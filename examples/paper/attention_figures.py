@@ -7,7 +7,8 @@ heads; Figure 4 what all words read in one head, and what the word reads in two;
 read in two other heads. No two of them show the same: a layer with fewer than four heads has fewer pictures.
 
 What to expect, written before the first run: the paper's own pictures come out the same, line by line,
-because they are drawn from the weights in its PDF. A small model's encoder heads look at neighbours and at
+because they are drawn from the weights in its PDF (`paper_heads.json` has the heads of which it shows
+every word). A small model's encoder heads look at neighbours and at
 the end of the sentence. A link to a distant word, such as "making ... more difficult", needs the paper's
 depth.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,6 +74,10 @@ FIGURE_4 = Picture(
         6: {"The": 0.020, "Law": 0.412, "application": 0.502},
     },
 )
+
+# All words' weights in one head: the upper half of Figure 4 and both of Figure 5, whose sentence is the same.
+# For each asking word, [attended word, opacity in 255ths].
+PAPER_HEADS = Path(__file__).with_name("paper_heads.json")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -275,7 +281,7 @@ def words_of(tokens: Sequence[str]) -> list[tuple[list[int], str]]:
 
 
 def paper_figures() -> dict[str, Any]:
-    """Draw Figure 3 and the lower half of Figure 4 from the weights in the paper's PDF."""
+    """Draw Figures 3 to 5 from the weights in the paper's PDF."""
     from keras_attention.visualization import paper_attention_figure
 
     figures = {}
@@ -288,6 +294,13 @@ def paper_figures() -> dict[str, Any]:
                 scores[head - 1, query, tokens.index(word)] = weight
         heads = [head - 1 for head in picture.weights]
         figures[f"paper_{name}"] = paper_attention_figure(scores, tokens, query=query, heads=heads)
+    tokens = FIGURE_4.sentence.split()
+    for name, shown in json.loads(PAPER_HEADS.read_text("utf-8")).items():
+        scores = np.zeros((8, len(tokens), len(tokens)), "float32")
+        for t, reads in enumerate(shown["reads"]):
+            for s, opacity in reads:
+                scores[shown["head"] - 1, t, s] = opacity / 255
+        figures[f"paper_{name}"] = paper_attention_figure(scores, tokens, heads=[shown["head"] - 1])
     return figures
 
 

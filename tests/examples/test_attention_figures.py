@@ -57,7 +57,8 @@ def test_no_two_pictures_show_the_same(run, tmp_path):
     report = start(tmp_path / "a", *arguments)
     assert sorted(report["heads"]) == [1, 2, 3, 4]
     own = ["figure_3", "figure_4", "figure_4_word", "figure_5_1", "figure_5_2"]
-    names = [*own, "paper_figure_3", "paper_figure_4_its"]
+    paper = ["figure_3", "figure_4", "figure_4_its", "figure_5_1", "figure_5_2"]
+    names = [*own, *(f"paper_{name}" for name in paper)]
     assert {path.stem for path in (tmp_path / "a").glob("*.png")} == {*names}
     pixels = {(tmp_path / "a" / f"{name}.png").read_bytes() for name in names}
     assert len(pixels) == len(names)

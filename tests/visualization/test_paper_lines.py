@@ -76,6 +76,34 @@ def test_the_papers_pictures_line_by_line(name, word, expected, words):
     assert {round(box.get_width(), 2) for box in axes.patches} == {11.27}
 
 
+# What some words read most, by a public SVG of the same pictures (of Figure 4: by its lower half).
+@pytest.mark.parametrize(
+    "name, head, count, most",
+    [
+        ("paper_figure_4", 5, 117, {"its": "Law"}),
+        ("paper_figure_5_1", 3, 136, {"its": "application", "are": "missing", "my": "opinion"}),
+        ("paper_figure_5_2", 4, 64, {"its": "application", "will": "be", "is": "what"}),
+    ],
+)
+def test_the_papers_whole_heads(name, head, count, most):
+    """The PDF has one line more in each: padding, which reads itself."""
+    axes = paper_figures()[name].axes[0]
+    tokens = [text.get_text() for text in axes.texts if text.get_gid() == "row 0"]
+    assert len(tokens) == 26 and not axes.patches
+    lines = drawn_lines(axes, tokens, tokens)
+    assert len(lines) == count and {line[0] for line in lines} == {COLORS[head - 1]}
+    # What each word reads sums to 1, less the lines that were too faint to be drawn.
+    sums, reads = {}, {}
+    starts = [start[0] for start, _ in axes.collections[0].get_segments()]
+    for place, (_, asking, attended, opacity) in zip(starts, lines, strict=True):
+        sums[place] = sums.get(place, 0) + opacity
+        reads.setdefault(asking, {})[attended] = opacity
+    assert len(sums) == 26 and 0.72 < min(sums.values()) <= max(sums.values()) < 1 + 1e-6
+    assert {word: max(reads[word], key=reads[word].get) for word in most} == most
+    if head == 5:  # The lower half of Figure 4 shows the same row.
+        assert reads["its"] == pytest.approx({w: o for h, w, o in FIGURE_4 if h == 5}, abs=2e-3)
+
+
 def test_all_words_ask_and_weights_are_shared_by_the_heads():
     axes = paper_attention_figure(SCORES, SOURCE, TARGET, heads=[2, 0]).axes[0]
     lines = drawn_lines(axes, SOURCE, TARGET)
