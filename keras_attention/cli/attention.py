@@ -26,7 +26,7 @@ from keras_attention.cli.serving import (
     served_translator,
 )
 from keras_attention.cli.streams import typed_text
-from keras_attention.data.model_card import languages_of
+from keras_attention.data.model_card import UNNAMED, languages_of
 from keras_attention.data.normalization import normalize
 from keras_attention.utils.files import atomic_folder, check_destination
 from keras_attention.utils.sides import piece_of
@@ -114,12 +114,12 @@ def _serve(program: str, options: argparse.Namespace) -> None:
     def service() -> Any:
         from keras_attention.serving.app import Service
         from keras_attention.serving.fields import Limits
-        from keras_attention.serving.models import ServedModel
+        from keras_attention.serving.models import paired
 
         start_backend()
         translator = served_translator(options.model)
-        source, target = languages_of(translator.card) or ("source", "target")
-        models = [ServedModel(options.model, source.lower(), target.lower(), translator)]
+        given = None if translator.tokenizer.languages else languages_of(translator.card) or UNNAMED
+        models = paired([options.model], [translator], given and [given])
         say_engines(program, models)
         return Service(models, Limits(characters=MOST_CHARACTERS), start_backend)
 

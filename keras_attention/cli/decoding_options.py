@@ -41,6 +41,13 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--break-loops", action="store_const", const=True, help=again)
 
 
+def add_language_options(add: Any) -> None:
+    """Add the options of a model for many languages by `adding`."""
+    language = "of a model that translates between many: code of the language to translate"
+    add("--source-language CODE", f"{language} from, such as eng_Latn of NLLB (the preset's)")
+    add("--target-language CODE", f"{language} into (the preset's)")
+
+
 def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options that were given, as arguments of `Translator`."""
     return given(options, NAMES)

@@ -20,7 +20,7 @@ from keras_attention.cli.models import (
     name_of,
     preset_of,
 )
-from keras_attention.cli.options import Parser, adding, flag
+from keras_attention.cli.options import Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
@@ -31,6 +31,7 @@ from keras_attention.utils.arguments import Count
 from keras_attention.utils.files import check_destination, write_json
 from keras_attention.utils.lazily import check_moses
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+from keras_attention.utils.sides import LANGUAGES
 
 DESCRIPTION = """Score a model on your own sentences, or compare several models.
 
@@ -55,6 +56,7 @@ examples:
 def main(arguments: Sequence[str], program: str = "keras-attention evaluate") -> None:
     """Report on one model on sentences from two files, or compare several models."""
     options = _parser(program).parse_args(arguments)
+    named = given(options, LANGUAGES)
     if options.output is not None:
         check_destination(options.output)
     if (options.source_file is None) != (options.reference_file is None):
@@ -68,7 +70,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         _check_models(options)
     if options.source_file is not None:
         for one in options.model:
-            check_model(one)
+            check_model(one, **_languages_for(one, named))
     elif len(options.model) == 1:
         own = f" (Its report on its own test set is '{RunFolder(model).report_text}'.)"
         raise ValueError(
@@ -83,7 +85,18 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
     if is_own:
         _evaluate_run(options, model, search)
     else:
-        _compare_models(options, search)
+        _compare_models(options, search, named)
+
+
+def _languages_for(model: str, named: Mapping[str, str]) -> dict[str, str]:
+    """Return the given languages that a model must be told; of others, the target is BLEU's alone."""
+    if is_run(model):
+        return {}
+    tokenizer = preset_of(model).tokenizer
+    known = tokenizer.languages or tokenizer.tags
+    target = named.get("target_language")
+    is_told = bool(tokenizer.languages) or target in known
+    return {name: code for name, code in named.items() if is_told or name == "source_language"}
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -95,8 +108,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--output FILE", "a new file for all figures of the report, as JSON (none)", Path)
     name = "name of these sentences in the report (the name of the source file)"
     add("--name TEXT", name, typed_text)
-    language = "language code of the references, if neither a MODEL nor the file's ending says it"
+    language = (
+        "language code of the references, if neither a MODEL nor the file's ending says it; a MODEL that "
+        "translates between many is told it"
+    )
     add("--target-language CODE", language, typed_text)
+    source = "the language that such a MODEL translates from (the preset's)"
+    add("--source-language CODE", source, typed_text)
     add(
         "--ter",
         "score TER, too: word edits and moves for 100 words; slow where translations are bad",
@@ -147,7 +165,9 @@ def _check_models(options: argparse.Namespace) -> None:
     options.target_language = known
 
 
-def _compare_models(options: argparse.Namespace, search: Mapping[str, Any]) -> None:
+def _compare_models(
+    options: argparse.Namespace, search: Mapping[str, Any], named: Mapping[str, str]
+) -> None:
     """Scores of several models and their significance, or the scores of one of another program."""
     from keras_attention.decoding.translator import Translator
     from keras_attention.evaluation.report import Sentences
@@ -167,7 +187,8 @@ def _compare_models(options: argparse.Namespace, search: Mapping[str, Any]) -> N
         sources, references = _given_lines(options)
         name = options.source_file.name
         for title, model in models.items():
-            translations[title] = keras_translator(model, **search)(sources)
+            translator = keras_translator(model, **search, **_languages_for(model, named))
+            translations[title] = translator(sources)
             chosen = {**check_model(model), **search}
             keys = dict.fromkeys((*SEARCH_SETTINGS, *search))
             settings = (f"{key} {chosen.get(key, getattr(Translator, key))}" for key in keys)

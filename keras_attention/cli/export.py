@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args
 
 from annotated_types import Ge
 
+from keras_attention.cli.decoding_options import add_language_options
 from keras_attention.cli.models import MODEL_HELP, light_translator
 from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
@@ -20,6 +21,7 @@ from keras_attention.interop.ctranslate2 import Quantization
 from keras_attention.utils.arguments import BeamSize, LengthPenalty
 from keras_attention.utils.progress import say, show
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+from keras_attention.utils.sides import LANGUAGES
 
 DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
 as a MarianMT or Pegasus folder of Hugging Face, as ONNX files, or as a SavedModel of TensorFlow.
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
             say(f"{program}: a SavedModel is written on TensorFlow, whatever KERAS_BACKEND says.")
         os.environ["KERAS_BACKEND"] = "tensorflow"
-    search = {**given(options, SEARCH_SETTINGS), "show_progress": False}
+    search = {**given(options, (*SEARCH_SETTINGS, *LANGUAGES)), "show_progress": False}
     if options.checkpoint is None:
         translator = light_translator(options.model, **search)
     else:
@@ -93,6 +95,7 @@ def _parser(program: str) -> Parser:
     add("--max-length N", "number of positions (the format's usual one)", Annotated[int, Ge(2)])
     add("--beam-size N", "hypotheses kept, as the export says (the model's)", BeamSize)
     add("--length-penalty X", "the paper's alpha, as the export says (the model's)", LengthPenalty)
+    add_language_options(add)
     add("--checkpoint NAME", "a checkpoint of a run, as in `translate` (the finished model)")
     add("--overwrite", "replace what this command wrote to FOLDER")
     check = "compare translations of these sentences, one a line (the examples in the model's card)"

@@ -11,6 +11,7 @@ from keras_attention.spec.parts import SpecError
 from keras_attention.spec.presets import TRAINED
 from keras_attention.utils.progress import say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+from keras_attention.utils.sides import in_languages
 
 if TYPE_CHECKING:
     from keras_attention.data.presets import Loaded
@@ -36,13 +37,22 @@ def preset_of(model: str) -> Loaded:
     return load(model)
 
 
-def check_model(model: str) -> dict[str, Any]:
-    """Return the search settings of a model; refuse what is no model, before a backend starts."""
+def check_model(model: str, **languages: str) -> dict[str, Any]:
+    """Return the search settings of a model; refuse what is no model, before a backend starts.
+
+    So are languages that it does not translate between.
+    """
     if not is_run(model):
-        return {**preset_of(model).options}
+        found = preset_of(model)
+        in_languages(found.tokenizer, **languages)
+        return {**found.options}
     run = RunFolder(model)
     settings = run.settings(SEARCH_SETTINGS)
     run.check_finished()
+    if languages:
+        from keras_attention.data.tokenizer import Tokenizer
+
+        in_languages(Tokenizer.load(run.tokenizer), **languages)
     return settings
 
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.decoding_options import add_language_options
 from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
 from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.formats.own_preset import PRESET
 from keras_attention.utils.checks import counted
 from keras_attention.utils.progress import activity
+from keras_attention.utils.sides import LANGUAGES
 
 EXAMPLE = """
 examples:
@@ -39,6 +41,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     add("--text-license TEXT", "licence of the text that it was trained on")
     add("--description TEXT", "what the card begins with")
     add("--card FILE", "a JSON object with further entries of the card", Path)
+    add_language_options(add)
     add("--float16", "store matrices in half the space, rounded")
     add("--overwrite", "replace an unchanged preset in FOLDER")
     options = parser.parse_args(arguments)
@@ -50,9 +53,10 @@ def main(arguments: Sequence[str], program: str) -> None:
     PRESET.check_destination(options.folder, options.overwrite, option="--overwrite")
     card = {} if options.card is None else _read_card(options.card)
     card |= given(options, ("license", "text_license", "description"))
-    check_model(options.model)
+    languages = given(options, LANGUAGES)
+    check_model(options.model, **languages)
     start_backend()
-    translator = light_translator(options.model)
+    translator = light_translator(options.model, **languages)
     with activity("writing the preset"):
         path = translator.save_to_preset(
             options.folder,

@@ -101,4 +101,4 @@ def say_engines(program: str, models: Sequence[Any]) -> None:
         name, reason = model.translator.engine_for(1)
         # Numba's is the fastest, whoever asked for it.
         why = "" if name == "numba" else f" {reason}"
-        say(f"{program}: {model.source} to {model.target} by {name}.{why}")
+        say(f"{program}: {model} by {name}.{why}")

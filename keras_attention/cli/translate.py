@@ -16,6 +16,7 @@ from keras_attention.cli.decoding_options import (
     LinesBeside,
     add_bulk_options,
     add_choice_options,
+    add_language_options,
     add_search_options,
     choose_backend,
     expanded,
@@ -166,9 +167,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     prefix = "text put before every line, such as the tag <2de>; none for none (the run's)"
     add("--source-prefix TEXT", prefix)
-    language = "of a model that translates between many: code of the language to translate"
-    add("--source-language CODE", f"{language} from, such as eng_Latn of NLLB (the preset's)")
-    add("--target-language CODE", f"{language} into (the preset's)")
+    add_language_options(add)
     add_choice_options(parser)
     return parser
 
@@ -262,7 +261,7 @@ def _check_search(options: argparse.Namespace) -> None:
     from keras_attention.decoding.translator import Translator
 
     if options.checkpoint is None:
-        settings = check_model(options.model)
+        settings = check_model(options.model, **given(options, LANGUAGES))
     else:
         run = RunFolder(options.model)
         settings = run.settings(SEARCH_SETTINGS)

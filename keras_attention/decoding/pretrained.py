@@ -18,6 +18,7 @@ from keras_attention.decoding.saved_preset import save_preset
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.spec.parts import SpecError
 from keras_attention.utils.checks import check_choice, check_path
+from keras_attention.utils.sides import LANGUAGES, in_languages
 
 # What `export` writes, by what takes the model, the tokenizer and the folder, and options of its own.
 FORMATS: dict[str, Callable[..., Path]] = {
@@ -31,7 +32,7 @@ NOT_EXPORTED = ("constraint", "sampling", "restrictions", "break_loops", "split_
 
 
 class Pretrained:
-    """Class methods of `Translator` that make one, and how it is saved."""
+    """Methods of `Translator` that make one, or one like it, and how it is saved."""
 
     @classmethod
     def from_run(cls, folder: str | os.PathLike[str], **options: Any) -> Self:
@@ -94,6 +95,33 @@ class Pretrained:
 
             spec = found.spec.map_weights(lambda weight: keras.Variable(weight, trainable=False))
             return _made(cls, found._replace(spec=spec), options)
+
+    def in_languages(
+        self, source_language: str | None = None, target_language: str | None = None
+    ) -> Self:
+        """Return the translator for other languages. Both share one engine.
+
+        Args:
+            source_language, target_language: As of `Translator`; None for those of this one.
+
+        Raises:
+            ValueError: If the model has no such language.
+
+        Example:
+
+        ```python
+        to_german = translator.in_languages(target_language="de")
+        ```
+        """
+        chosen = object.__new__(type(self))
+        kept: dict[str, Any] = {n: v for n, v in self.__dict__.items() if n != "_of_sentences"}
+        named = {
+            name: code or kept[name]
+            for name, code in zip(LANGUAGES, (source_language, target_language), strict=True)
+        }
+        tokenizer = in_languages(kept["tokenizer"], source_language, target_language)
+        chosen.__dict__.update(kept, **named, tokenizer=tokenizer)
+        return chosen
 
     def save_to_preset(
         self,

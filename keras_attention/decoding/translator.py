@@ -50,7 +50,7 @@ from keras_attention.utils.checks import (
 )
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.sides import in_languages
+from keras_attention.utils.sides import LANGUAGES, in_languages
 
 if TYPE_CHECKING:
     from keras_attention.decoding.constraints import TextConstraint
@@ -285,10 +285,14 @@ class Translator(Pretrained):
                 a line is too long for the model, or what is asked of its translation does not fit.
             NonFiniteModel: If a weight of the model, or its logits, are infinite or NaN.
         """
+        if languages:
+            asked = {"prefixes": prefixes, "phrases": phrases}
+            chosen = self.in_languages(**languages)
+            return chosen.translate(texts, n_best, unique=unique, unusual=unusual, **asked)
         if isinstance(texts, str):
             own = [None if part is None else [part] for part in (prefixes, phrases)]
             asked = {"unique": unique, "unusual": unusual, "prefixes": own[0], "phrases": own[1]}
-            return self.translate([texts], n_best, **asked, **languages)[0]
+            return self.translate([texts], n_best, **asked)[0]
         if self.split_sentences is not None:
             raise ValueError(
                 "`translate` has scores, n best, prefixes and phrases of sentences, which do not go with "
@@ -310,8 +314,7 @@ class Translator(Pretrained):
             self._beams,
             self.max_extra_length,
         )
-        tokenizer = in_languages(self.tokenizer, **languages)
-        requests = read_requests(tokenizer, texts, batching, prefixes, phrases)
+        requests = read_requests(self.tokenizer, texts, batching, prefixes, phrases)
         self._search.check_room(requests)
         noted = UnusualTexts() if unusual is None else unusual
         noted.add([request.source for request in requests], self.tokenizer, self.longest_source)
@@ -340,7 +343,8 @@ class Translator(Pretrained):
                     kept.setdefault(one.text if is_unique else len(kept), one)
             best += kept.values()
         if self.break_loops:
-            how = {"n_best": n_best, "unique": unique, **languages}
+            named = {name: getattr(self, name) for name in LANGUAGES}
+            how = {"n_best": n_best, "unique": unique, **named}
             self._break_loops(results, texts, prefixes, phrases, **how)
         return results
 

@@ -1,6 +1,5 @@
 """What a configuration comes to on these devices: rows, sampling, schedule, tokenizer, batches, model."""
 
-import copy
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
@@ -23,7 +22,12 @@ from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
 from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import TranslationConfig, model_rules
-from keras_attention.recipes.start import guided_head, model_arguments, start_of
+from keras_attention.recipes.start import (
+    guided_head,
+    model_arguments,
+    start_of,
+    tokenizer_between,
+)
 from keras_attention.spec.options import TransformerOptions
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.training.distribution import available_devices
@@ -191,7 +195,7 @@ class Resolved:
             return Tokenizer.load(folder)
         symbols = (*corpus.symbols, *self.config.symbols, *tags_of(self.config.source_prefix))
         if self.start is not None:
-            tokenizer = copy.copy(self.start.tokenizer)
+            tokenizer = tokenizer_between(self.start.tokenizer, corpus)
         elif corpus.vocabulary is not None:
             tokenizer = Tokenizer.from_vocabulary(corpus.vocabulary)
         else:

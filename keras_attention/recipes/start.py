@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import depths_of
 from keras_attention.utils.cooldown import finishing_steps
 from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.sides import LANGUAGES
 
 FOLLOWS_BUDGET = (
     "the learning rate of that run falls from its peak to the end of its budget, which therefore cannot "
@@ -32,6 +34,24 @@ def start_of(preset: str) -> Loaded:
     if not isinstance(found.spec, TransformerSpec):
         found.spec.options()  # Files of ONNX, which say that they cannot be trained.
     return found
+
+
+def tokenizer_between(tokenizer: Any, corpus: Corpus) -> Any:
+    """Return a copy of a pretrained model's tokenizer; of one for many languages, for those of a corpus.
+
+    Where the corpus has a name that the model does not know, the languages that the preset has are kept.
+
+    Raises:
+        ValueError: If it has none, either.
+    """
+    if not getattr(tokenizer, "languages", None):
+        return copy.copy(tokenizer)
+    named = {name: getattr(corpus, name) for name in LANGUAGES}
+    chosen = [
+        None if getattr(tokenizer, name) and code not in tokenizer.languages else code
+        for name, code in named.items()
+    ]
+    return tokenizer.in_languages(*chosen)
 
 
 def model_arguments(config: TranslationConfig) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class Service:
         self.worker = Worker(self._work, limits.waiting, MOST_TOGETHER, "translating")
         self.watcher: Worker | None = None
         # Each has an engine of its own; a page asks for the same heads again and again.
-        self._marked = functools.cache(functools.partial(MarkedTranslator, is_html=True))
+        marked = functools.partial(MarkedTranslator, is_html=True)
+        self._marked = functools.lru_cache(max(len(models), MOST_VARIANTS))(marked)
         self._without = functools.lru_cache(MOST_VARIANTS)(translator_without)
         if start_keras is not None:
             self.watcher = Worker(AttentionReader(start_keras), MOST_ATTENTION, 1, "attention")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keras_attention.data.model_card import languages_of
+from keras_attention.data.symbols import language_hint
 
 CODE = re.compile(r"[a-z]{2,8}([-_][a-z0-9]{1,8})*", re.IGNORECASE)
 # English names of languages, as LibreTranslate gives them; others go by their code.
@@ -47,20 +50,46 @@ NAMES = {
 }
 
 
+# Translators for two languages of a model that are kept.
+MOST_CHOSEN = 1000
+
+
 class ServedModel(NamedTuple):
-    """A model that translates one language into another.
+    """A model that translates one language into another, or between many.
 
     Attributes:
         name: What the user has called it.
-        source: Code of the language that it reads.
+        source: Code of the language that it reads if nothing else is asked for.
         target: Code of the language that it writes.
-        translator: The `Translator`.
+        translator: The `Translator`, for these two.
+        codes: All languages of a model for many, by their codes in small letters.
     """
 
     name: str
     source: str
     target: str
     translator: Any
+    codes: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        if self.codes:
+            return f"between {len(self.codes)} languages"
+        return f"{self.source} to {self.target}"
+
+    def pairs(self) -> Sequence[tuple[str, str]]:
+        """Return the languages that it translates from and into."""
+        if self.codes:
+            return list(itertools.permutations(self.codes.values(), 2))
+        return [(self.source, self.target)]
+
+    def of(self, source: str, target: str) -> ServedModel:
+        """Return the model for a pair of its languages."""
+        if not self.codes:
+            return self
+        named = self.codes[source], self.codes[target]
+        return self._replace(
+            source=named[0], target=named[1], translator=self.translator.in_languages(*named)
+        )
 
     def most_alternatives(self) -> int:
         """Return how many further translations can be had: all are hypotheses of one beam."""
@@ -89,11 +118,27 @@ def paired(
     models: dict[tuple[str, str], ServedModel] = {}
     for index, (name, translator) in enumerate(zip(names, translators, strict=True)):
         pair = languages_of(translator.card) if given is None else given[index]
+        tokenizer: Any = getattr(translator, "tokenizer", None)
+        codes = {code.lower(): code for code in getattr(tokenizer, "languages", ())}
+        tags = {code.lower(): code for code in getattr(tokenizer, "tags", ())}
+        if codes and given is None:
+            named = tokenizer.source_language, tokenizer.target_language
+            source, target = (
+                code or other for code, other in zip(named, codes.values(), strict=False)
+            )
+            chosen = translator.in_languages(source, target)
+            models[name, ""] = ServedModel(name, source, target, chosen, codes)
+            continue
         if pair is None:
             raise ValueError(
                 f"'{name}' does not say which languages it translates. Name them: --languages en de"
+                + (f" (it translates into {', '.join(tags)})" if tags else "")
             )
         source, target = (code.lower() for code in pair)
+        if codes:
+            translator = translator.in_languages(*(codes.get(code, code) for code in pair))
+        elif target in tags and (given is not None or tokenizer.source_prefix is None):
+            translator = translator.in_languages(target_language=tags[target])
         if source == target:
             raise ValueError(
                 f"'{name}' would translate '{source}' into itself. Name its languages: --languages en de"
@@ -111,45 +156,58 @@ class Directions:
     """Which model translates what."""
 
     def __init__(self, models: Sequence[ServedModel]):
-        self._models = {(model.source, model.target): model for model in models}
+        self._models = models
+        self._codes = {code.lower() for model in models for pair in model.pairs() for code in pair}
+        self._of = functools.lru_cache(MOST_CHOSEN)(
+            lambda index, *pair: self._models[index].of(*pair)
+        )
 
     def find(self, source: str, target: str) -> ServedModel:
-        """Return the model for a pair of languages.
+        """Return the model for a pair of languages: the first that translates it.
 
         Args:
-            source: A code; or `"auto"`, if only one language is translated to `target`.
+            source: A code in small letters; or `"auto"`, if only one language is translated to `target`.
             target: A code.
 
         Raises:
             LookupError: If there is none.
         """
-        sources = [pair[0] for pair in self._models if pair[1] == target]
-        if source == "auto" and len(sources) == 1:
+        sources = [
+            model.source for model in self._models if not model.codes and model.target == target
+        ]
+        is_many = any(target in model.codes for model in self._models)
+        if source == "auto" and len(sources) == 1 and not is_many:
             source = sources[0]
-        if (source, target) not in self._models:
-            known = ", ".join(f"{one} to {other}" for one, other in self._models)
-            reason = f"There is no model from '{source}' to '{target}'"
-            if source == "auto" and sources:
-                reason = "This server detects no language: name the source"
-            raise LookupError(f"{reason}. It translates {known}.")
-        return self._models[source, target]
+        for index, model in enumerate(self._models):
+            known = model.codes
+            if (source, target) == (model.source, model.target) or (
+                source != target and source in known and target in known
+            ):
+                return self._of(index, source, target)
+        reason = f"There is no model from '{source}' to '{target}'"
+        if source == "auto" and (sources or is_many):
+            reason = "This server detects no language: name the source"
+        unknown = next((code for code in (source, target) if code not in self._codes), "")
+        hint = language_hint(unknown, self._codes) if unknown != "auto" else ""
+        said = "; ".join(map(str, self._models))
+        raise LookupError(f"{reason}.{hint} It translates {said}.")
 
     def languages(self) -> list[Mapping[str, Any]]:
         """Return all languages, each with those that it is translated to."""
-        codes = dict.fromkeys(code for pair in self._models for code in pair)
+        targets: dict[str, dict[str, None]] = {}
+        for pair in itertools.chain.from_iterable(model.pairs() for model in self._models):
+            for code in pair:
+                targets.setdefault(code, {})
+            targets[pair[0]][pair[1]] = None
         return [
-            {
-                "code": code,
-                "name": NAMES.get(code, code),
-                "targets": [pair[1] for pair in self._models if pair[0] == code],
-            }
-            for code in codes
+            {"code": code, "name": NAMES.get(code, code), "targets": [*known]}
+            for code, known in targets.items()
         ]
 
     def first(self) -> ServedModel:
         """Return the first model."""
-        return next(iter(self._models.values()))
+        return self._models[0]
 
     def most_alternatives(self) -> int:
         """Return how many further translations can be had of every model."""
-        return min(model.most_alternatives() for model in self._models.values())
+        return min(model.most_alternatives() for model in self._models)

@@ -120,7 +120,9 @@ def attention_entries(
     ranks = check_ranks(token_ranks, tokenizer)
     named = {"target_ids": target_ids, "alignments": alignments, "alternatives": alternatives}
     _check_beside(pairs, named)
-    ids = _ids(tokenizer, pairs, target_ids)
+    # A translation that was cut off at the model's longest has no end.
+    longest = getattr(model, "max_length", None) if target == "output" else None
+    ids = _ids(tokenizer, pairs, target_ids, longest)
     weights, norms, thoughts = _inside(model, tokenizer, ids, predicted)
     entries = []
     for row, (source_text, target_text) in enumerate(pairs):
@@ -288,14 +290,17 @@ class _Ids(NamedTuple):
 
 
 def _ids(
-    tokenizer: Any, pairs: Sequence[tuple[str, str]], target_ids: Sequence[Sequence[int]] | None
+    tokenizer: Any,
+    pairs: Sequence[tuple[str, str]],
+    target_ids: Sequence[Sequence[int]] | None,
+    longest: int | None = None,
 ) -> _Ids:
     texts = [source for source, _ in pairs]
     end = end_of(tokenizer, "source")
     sources = [[*ids, *end] for ids in encode_side(tokenizer, texts, "source")]
     if target_ids is None:
         target_ids = encode_side(tokenizer, [text for _, text in pairs], "target")
-    predicted = [[*map(int, ids), tokenizer.end_token_id] for ids in target_ids]
+    predicted = [[*map(int, ids), tokenizer.end_token_id][:longest] for ids in target_ids]
     read = [[tokenizer.start_token_id, *ids[:-1]] for ids in predicted]
     return _Ids(sources, read, predicted)
 

@@ -8,6 +8,7 @@ import pytest
 
 from keras_attention import Translator
 from keras_attention.data.presets import load
+from keras_attention.serving.models import paired
 from tests.helpers import changed_copies
 from tests.interop.conftest import SOURCES, TARGETS, assert_refused, number_of_refused, pieces_of
 from tests.interop.test_marian_binary import PRE_NORM, YAML, arrays_of, marian_spec
@@ -178,6 +179,10 @@ def test_settings_of_a_release(write, spm, tmp_path):
     assert tokenizer.in_languages(target="fra").encode(SOURCES[0]) == tagged
     expected = translator([f">>{code}<< {SOURCES[0]}" for code in ("fra", "deu")])
     assert [translator(SOURCES[0], target_language=code) for code in ("fra", "deu")] == expected
+    [served] = paired(["it"], [translator], [("en", "fra")])
+    assert served.translator(SOURCES[0]) == expected[0] != expected[1]
+    with pytest.raises(ValueError, match=r"--languages en de \(it translates into fra, deu\)"):
+        paired(["it"], [dataclasses.replace(translator, card={})], None)
     kept = Translator.from_preset(found, target_language="fra").save_to_preset(tmp_path / "kept")
     assert load(kept).tokenizer.encode(SOURCES[0]) == tagged
     with pytest.raises(ValueError, match="Did you mean 'fra'.*target_language='frau'"):

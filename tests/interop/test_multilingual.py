@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention.cli.main import main as command
 from keras_attention.cli.translate import main
 from keras_attention.data.presets import load
 from tests.interop.conftest import assert_refused, pieces_of, replace
+from tests.recipes.small_runs import write_files
 from tests.spec_oracle import SpecOracle
 
 pytestmark = pytest.mark.backends("torch")
@@ -402,3 +404,98 @@ def test_command(made, tmp_path):
         main([str(folder), *named[:2], *files[:2]], "translate")
     with pytest.raises(ValueError, match="this one has no codes of languages"):
         main(["demo_en_de", *named, *files[:2]], "translate")
+
+
+def test_a_server_translates_between_all_languages(made):
+    pytest.importorskip("starlette", reason="an extra: serve")
+    pytest.importorskip("uvicorn", reason="an extra: serve")
+    from keras_attention.serving.app import Service
+    from keras_attention.serving.fields import Limits
+    from keras_attention.serving.models import paired
+    from tests.serving.served import ask, running
+
+    folder, *_ = made["nllb"]
+    translator = made_translator(folder, "torch", 2)
+    source, target, other = CODES["nllb"]
+    demo = Translator.from_preset("demo_en_de")
+    models = paired(["all", "demo"], [translator, demo], None)
+    assert [str(model) for model in models] == ["between 202 languages", "en to de"]
+    with running(Service(models, Limits(), lambda: None)) as port:
+        listed = {one["code"]: one["targets"] for one in ask(port, "/languages")[2]}
+        assert len(listed) == 204 and listed["en"] == ["de"] and len(listed[source]) == 201
+        assert ask(port, "/frontend/settings")[0] == 200
+        texts = TEXTS[:2]
+        for codes in ((source, target), (other, target), (source.lower(), other.upper())):
+            answer = ask(port, body={"q": texts, "source": codes[0], "target": codes[1]})[2]
+            named = [
+                next(code for code in (source, target, other) if code.lower() == one.lower())
+                for one in codes
+            ]
+            expected = translator(texts, source_language=named[0], target_language=named[1])
+            assert answer["translatedText"] == expected
+        html = {"q": "<b>red</b>", "source": source, "target": target, "format": "html"}
+        assert ask(port, body=html)[0] == 200
+        for codes, said in (
+            ((source, "deu_Ltn"), "Did you mean 'deu_latn'? It translates between 202 languages"),
+            (("auto", target), "This server detects no language: name the source"),
+            (("en", target), f"There is no model from 'en' to '{target.lower()}'"),
+            ((source, source), "There is no model from"),
+        ):
+            status, _, found = ask(port, body={"q": "a", "source": codes[0], "target": codes[1]})
+            assert status == 400 and said in found["error"]
+    [pair] = paired(["one"], [translator], [(source.lower(), target.lower())])
+    expected = translator(texts, source_language=source, target_language=target)
+    assert str(pair) == "eng_latn to deu_latn" and pair.translator(texts) == expected
+    with pytest.raises(ValueError, match="must be a language of the model"):
+        paired(["one"], [translator], [("en", "de")])
+
+
+def test_other_commands(made, tmp_path, capsys):
+    """What they write knows the languages; what they score was translated in them."""
+    folder, *_ = made["m2m"]
+    named = ["--source-language", "en", "--target-language", "de"]
+    options = {"source_language": "en", "target_language": "de"}
+    expected = made_translator(folder, "torch", 4, **options)(TEXTS[:3])
+    command(["preset", str(folder), str(tmp_path / "preset"), *named])
+    command(["export", str(folder), str(tmp_path / "ct2"), "--format", "ctranslate2", *named])
+    for name in ("preset", "ct2"):
+        options = {
+            "beam_size": 4,
+            "length_penalty": 0.0,
+            "max_extra_length": EXTRA,
+            "engine": "torch",
+        }
+        assert Translator.from_preset(tmp_path / name, **options)(TEXTS[:3]) == expected
+    (tmp_path / "a.src").write_text("".join(f"{text}\n" for text in TEXTS[:3]))
+    translator = Translator.from_preset(folder, source_language="en", target_language="de")
+    (tmp_path / "a.trg").write_text("".join(f"{text}\n" for text in translator(TEXTS[:3])))
+    files = ["--source-file", str(tmp_path / "a.src"), "--reference-file", str(tmp_path / "a.trg")]
+    report = tmp_path / "report.json"
+    command(["evaluate", str(folder), *files, *named, "--output", str(report)])
+    scores = json.loads(report.read_text())["systems"]["m2m"]["scores"]
+    assert scores["chrf"]["score"] == pytest.approx(100)
+    capsys.readouterr()
+    for wrong in (["preset", str(folder), "new"], ["evaluate", str(folder), *files]):
+        with pytest.raises(SystemExit):
+            command([*wrong, *named[:3], "dee"])
+        assert "Did you mean 'de'" in capsys.readouterr().err
+
+
+def test_fine_tuning(made, tmp_path):
+    """A run learns in the languages of its corpus, which its tokenizer keeps."""
+    folder, *_ = made["m2m"]
+    pair, valid, test = (
+        write_files(tmp_path, name, *part)
+        for name, part in (("train", (0, 40)), ("valid", (40, 8)), ("test", (48, 5)))
+    )
+    names = ["--source-file", pair[0], "--target-file", pair[1], "--source-language", "en"]
+    sizes = ["--validation-files", *valid, "--test-files", *test, "--steps", 2]
+    words = ["train", "--from", folder, *names, *sizes, "--output-dir", tmp_path / "run"]
+    command(list(map(str, [*words, "--target-language", "ast"])))
+    translator = Translator.from_run(tmp_path / "run")
+    tokenizer = translator.tokenizer
+    assert (tokenizer.source_language, tokenizer.target_language) == ("en", "ast")
+    [best] = translator.translate(TEXTS[0])
+    assert best.token_ids[0] == tokenizer.languages["ast"]
+    with pytest.raises(SystemExit):
+        command(list(map(str, [*words[:-1], tmp_path / "new", "--target-language", "asst"])))

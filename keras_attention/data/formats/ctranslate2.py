@@ -18,7 +18,7 @@ from keras_attention.data.formats.pieces import (
     unused,
     usual_pieces,
 )
-from keras_attention.data.imported_pieces import SIDES
+from keras_attention.data.imported_pieces import SIDES, ImportedPieces
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2 import MODEL_FILE, export_ctranslate2
 from keras_attention.interop.ctranslate2_reader import CTranslate2Model, read_ctranslate2
@@ -86,7 +86,7 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
             the vocabulary has codes of languages that are not those of M2M-100 or NLLB-200.
     """
     sides = [model.source_pieces, model.target_pieces]
-    own, prefix = _own_tokenizer(folder), None
+    own, models = _own_tokenizer(folder), None
     if own is not None:
         sizes = own.vocabulary_size, own.target_vocabulary_size
         found = [
@@ -105,7 +105,9 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
                 f"The tokenizer in '{folder / TOKENIZER_FOLDER}' is another model's: its pieces are not "
                 f"those of the vocabulary in '{folder}'. Copy the folder again, or export the model again."
             )
-        prefix = own.source_prefix
+        if is_it and own.algorithm == "imported":
+            known = ImportedPieces(own.model).models()
+            models = [known.get(side) for side in SIDES]
     languages = languages_of(sides[0]) if sides[0] == sides[1] else {}
     codes = [token for token in sides[0] if LANGUAGE_CODE.fullmatch(token)]
     if len(codes) > len(languages):
@@ -117,17 +119,20 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
         [token for token in tokens if not (token in codes or FILLING.fullmatch(token))]
         for tokens in sides
     ]
-    models = _fitting_models(folder, usual)
+    models = models or _fitting_models(folder, usual)
     unknown = [tokens.index(model.unknown) for tokens in sides]
     first = [id_of(model.source_pieces, token, folder) for token in model.source_prefix]
     named = [[piece or unused(tokens) for piece in tokens] for tokens in sides]
     pieces = named[: 2 if named[0] != named[1] else 1]
     # Whoever calls CTranslate2 puts the code and the end token there.
     ends_source = not ends_with_language(folder) if languages else model.ends_source
+    ends_source = ends_source if own is None else own.ends_source
     tokenizer = imported_tokenizer(
         pieces, models, model.spec, unknown, first, ends_source, languages=languages
     )
-    tokenizer.source_prefix = prefix
+    if own is not None:
+        tokenizer.source_prefix = own.source_prefix
+        tokenizer = tokenizer.in_languages(own.source_language, own.target_language)
     return tokenizer
 
 
