@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import math
+import subprocess
+import sys
 import threading
 from typing import Annotated, Any, NamedTuple
 
@@ -16,6 +19,7 @@ from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import ACTIVATIONS, check_finite
 from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_choice, counted
+from keras_attention.utils.progress import activity
 
 
 class Abilities(NamedTuple):
@@ -82,6 +86,16 @@ FEW_MULTIPLICATIONS = 40e9
 # What engines need besides the package and its backend.
 LIBRARIES = {"numba": "Numba", "ctranslate2": "CTranslate2"}
 _lock = threading.Lock()
+# Compiles Numba's search, the same for all models of a precision, when nothing else wants the processor. Its
+# standard input ends when the process that started it does, however that happens.
+COMPILER = """
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+getattr(os, "nice", int)(19)
+import keras_attention_light
+keras_attention_light.load_translator("demo_en_de", engine="numba", precision=sys.argv[1])("The dog sleeps.")
+"""
+_compilers: list[subprocess.Popen[bytes]] = []
 
 
 class EngineChoice(NamedTuple):
@@ -200,7 +214,23 @@ class EngineSelector:
                 self._is_waiting = not engine.is_compiled()
                 if self._is_waiting:
                     return self._present("numpy")
+            if self.choice.name == "numba" and _compilers:
+                with activity("compiling Numba's search"):
+                    _compilers[0].wait()
             return self._present(self.choice.name)
+
+    def compile_beside(self, rows: float) -> None:
+        """Have another process compile what `engine` needs for so many rows, if that is Numba's search."""
+        needs_numba = rows * self._weights_of_step > FEW_MULTIPLICATIONS
+        if self.choice.name == "numba" and needs_numba and not _compilers:
+            command = [sys.executable, "-c", COMPILER, self._precision]
+            quiet = subprocess.DEVNULL
+            with contextlib.suppress(
+                OSError
+            ):  # Without it, the search is compiled when it is needed.
+                _compilers.append(
+                    subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
+                )
 
     def _present(self, name: str) -> Any:
         """Return an engine with the present weights."""

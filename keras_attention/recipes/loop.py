@@ -21,6 +21,7 @@ from keras_attention.callbacks.nonfinite import StopOnNonFinite
 from keras_attention.callbacks.signals import StopOnSignal, StopTogether, TrainingStopped
 from keras_attention.callbacks.validation import TranslationScores, ValidationPerplexity
 from keras_attention.decoding.translator import Translator
+from keras_attention.engine.select import EngineSelector
 from keras_attention.evaluation.cost import training_flops
 from keras_attention.recipes.beside import WorkBeside
 from keras_attention.recipes.catalog import forecast_for
@@ -28,6 +29,7 @@ from keras_attention.recipes.config import MEASURES
 from keras_attention.recipes.messages import spoken_measure
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
+from keras_attention.spec import SpecError
 from keras_attention.training.agreement import (
     check_agreement,
     chief_first,
@@ -75,7 +77,7 @@ class TrainingLoop:
         ]
         self.monitor = self._monitor()
         self.perplexity = ValidationPerplexity(run.validation, self.stop)
-        translator = run.translator(run.model)
+        self.translator = translator = run.translator(run.model)
         self.scores = self._scores(translator)
         own = logs(self.writers[0], translator, self.monitor) if logs and self.writers[0] else []
         self.callbacks = [*own, *run.callbacks]
@@ -150,6 +152,8 @@ class TrainingLoop:
         if devices.num_processes > 1:
             batches = batches.shard(devices.process_index, devices.num_processes)
         console = self._console()
+        if is_chief():
+            self._compile_beside()
         is_alone = False
         try:
             fit_resumably(run.model, batches, self.checkpoints, self._callbacks(console))
@@ -168,6 +172,15 @@ class TrainingLoop:
                 "same command continues this run."
             )
             raise TrainingStopped(self.stop.signal_name)
+
+    def _compile_beside(self) -> None:
+        """Let the search of what is scored at the end be compiled while the model trains."""
+        sources, scored = self.scores.sources, self.beside.systems * self.beside.sentences
+        tokens = sum(map(len, self.translator.tokenizer.encode(sources))) / len(sources)
+        with contextlib.suppress(SpecError):  # of a model that no engine can run
+            spec = self.run.model.spec()
+            rows = scored * tokens * self.translator.beam_size
+            EngineSelector(spec, spec.dtype).compile_beside(rows)
 
     def _callbacks(self, console: ConsoleProgress) -> list[keras.callbacks.Callback]:
         """All callbacks, in the order in which they are called."""

@@ -1,6 +1,11 @@
 """What compiled code leaves on the disk for later processes."""
 
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +14,10 @@ pytest.importorskip("numba")
 
 import numba
 
+from keras_attention.engine import select
 from keras_attention.engine.numba.compiling import compiled, is_on_disk
+from keras_attention.engine.select import EngineSelector
+from tests.engine.random_spec import covering_set, random_spec
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -46,3 +54,46 @@ def test_a_folder_that_cannot_be_written_does_not_matter(tmp_path, monkeypatch):
     compiled.cache_clear()
     assert compiled(double, (numba.float64,))(2.5) == 5.0
     assert not is_on_disk(double, (numba.float64,))
+
+
+def test_another_process_compiles_what_much_text_will_need(monkeypatch):
+    monkeypatch.setattr(select, "_compilers", [])
+    selector = EngineSelector(random_spec(), "float32")
+    selector.compile_beside(1)
+    assert not select._compilers, "NumPy translates so little"
+    for _ in range(2):
+        selector.compile_beside(1e9)
+    (child,) = select._compilers
+    engine = selector.engine()
+    assert child.returncode == 0
+    # It is the program of every model.
+    others = [EngineSelector(random_spec(one), "float32").engine() for one in covering_set()]
+    assert all(one.is_compiled() for one in [engine, *others])
+
+
+WAITS = """
+import time
+import keras_attention_light
+from keras_attention.engine import select
+started, _, _ = select.COMPILER.partition("import keras_attention_light")
+select.COMPILER = started + "import time; time.sleep(300)"
+model = keras_attention_light.load_translator("demo_en_de").model
+select.EngineSelector(model, "float32").compile_beside(1e9)
+print(select._compilers[0].pid, flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_process_that_ends_leaves_no_compiler(end):
+    command = [sys.executable, "-c", WAITS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        status = Path(f"/proc/{int(process.stdout.readline())}/status")
+        assert status.exists()
+        process.send_signal(end)
+        assert process.wait(timeout=60) != 0
+    deadline = time.monotonic() + 60
+    while status.exists() and "State:\tZ" not in status.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -17,6 +17,7 @@ from keras_attention import Tokenizer, Transformer, Translator, corpus_bleu
 from keras_attention.callbacks import ConsoleProgress, NonFiniteTraining
 from keras_attention.callbacks import budget as budgets
 from keras_attention.cli.main import main
+from keras_attention.engine.select import EngineSelector
 from keras_attention.recipes import (
     TranslationConfig,
     checkpoint_translator,
@@ -311,12 +312,19 @@ def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path):
 def test_what_is_left_is_said_again_if_something_is(
     corpus, tmp_path, monkeypatch, capsys, known_after, left
 ):
+    rows = []
+    compile_beside = lambda selector, needed: rows.append(needed)  # noqa: E731
+    monkeypatch.setattr(EngineSelector, "compile_beside", compile_beside)
     monkeypatch.setattr(budgets, "_is_known", lambda updates, seconds: updates >= known_after)
     config = dataclasses.replace(SMALL, steps=6, bleu_every=99)
     with training_alone():
         train_translation(corpus, config, tmp_path / "run")
     said = re.findall(r"Budget: (.*?), \d", capsys.readouterr().err)
     assert said == ["6 updates", *(f"{each} updates left" for each in left)]
+    # What may be compiled beside: 3 systems translate 8 sentences with 2 beams.
+    tokenizer = Tokenizer.load(tmp_path / "run" / "tokenizer")
+    lengths = [len(tokenizer.encode(source)) for source in corpus.validation.sources()]
+    assert rows == [pytest.approx(3 * 8 * 2 * sum(lengths) / 9)]
 
 
 @pytest.mark.backends("torch")
