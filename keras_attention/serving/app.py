@@ -27,7 +27,10 @@ from keras_attention.serving.attention import (
     AttentionReader,
     NoAttention,
     Wanted,
+    WrongContrast,
+    check_masked,
     check_size,
+    translator_masked,
     translator_without,
 )
 from keras_attention.serving.fields import (
@@ -52,7 +55,7 @@ MOST_TOGETHER = 128
 SHARE_LINES, SHARE_CHARACTERS = 32, 1_000
 # Sentences whose attention may be waited for: a page asks for one at a time.
 MOST_ATTENTION = 4
-# Translators without some heads that are kept.
+# Translators without some heads, and with masked words, that are kept.
 MOST_VARIANTS = 4
 RETRY_SECONDS = 1
 # The viewer sets sizes of its parts by style attributes. Nothing comes from another server.
@@ -89,6 +92,7 @@ class Service:
         marked = functools.partial(MarkedTranslator, is_html=True)
         self._marked = functools.lru_cache(max(len(models), MOST_VARIANTS))(marked)
         self._without = functools.lru_cache(MOST_VARIANTS)(translator_without)
+        self._masked = functools.lru_cache(MOST_VARIANTS)(translator_masked)
         if start_keras is not None:
             self.watcher = Worker(AttentionReader(start_keras), MOST_ATTENTION, 1, "attention")
 
@@ -164,31 +168,37 @@ class Service:
         """Answer `POST /try`: translate a line as the page asks, and return what the viewer reads."""
         assert self.watcher is not None
         fields = await read_fields(request, self.limits.body)
-        asked, (prefix, heads) = read_asked(fields, self.limits), read_tried(fields, self.limits)
+        asked, tried = read_asked(fields, self.limits), read_tried(fields, self.limits)
         model = self._model(asked)
         (text, *more) = asked.texts
         if more or not normalize(text) or len(asked.parts[0]) > 1 or asked.is_html:
             raise refusal("`q` must be one line of text.")
-        wanted = Texts(model.translator, [text], asked.alternatives + 1, prefix)
+        wanted = Texts(model.translator, [text], asked.alternatives + 1, tried.prefix)
         content: dict[str, Any] = {"attention": None}
-        if heads:
+        shown = model.translator
+        if tried.heads or tried.masked:
             ((best, *_),) = await self._translated(request, wanted._replace(n_best=1))
             content["whole"] = {"translatedText": best.text, "score": best.score}
             try:
-                without = await asyncio.to_thread(self._without, model.translator, heads)
-                wanted = wanted._replace(translator=without)
+                if tried.heads:
+                    shown = await asyncio.to_thread(self._without, shown, tried.heads)
+                check_masked(shown, text, tried.masked)
             except ValueError as error:
                 raise refusal(str(error)) from None
+            masked = await asyncio.to_thread(self._masked, shown, tried.masked)
+            wanted = wanted._replace(translator=masked)
         found = await self._translated(request, wanted)
         self.metrics.characters.inc(len(text))
         texts, content["scores"], _ = _joined([text], iter(found))
         content["translatedText"], *content["alternatives"] = texts
         try:
             best = found[0][0]
-            check_size(wanted.translator, text, best)
-            shown = Wanted(model.name, wanted.translator, text, best)
-            answer = self._submit(self.watcher, shown)
-            content["attention"] = await _answered(request, answer)
+            check_size(shown, text, best)
+            seen = Wanted(model.name, shown, text, best, tried.masked, tried.contrast)
+            answer = self._submit(self.watcher, seen)
+            content["attention"], content["contrast"] = await _answered(request, answer)
+        except WrongContrast as error:
+            raise refusal(str(error)) from None
         except NoAttention as error:
             content["problem"] = f"There is no attention to show. {error}"
         return JSONResponse(content)

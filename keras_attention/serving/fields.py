@@ -21,6 +21,7 @@ from keras_attention.spec.heads import Head
 BODY_SECONDS = 20.0
 MOST_FIELDS = 100
 MOST_HEADS = 1000
+MOST_WORDS = 200
 JSON, FORM, PARTS = (
     "application/json",
     "application/x-www-form-urlencoded",
@@ -238,19 +239,24 @@ def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
 
 
 class Tried(NamedTuple):
-    """What the page changes in a translation.
+    """What the page changes in a translation, and asks of it; tokens count from 0.
 
     Attributes:
         prefix: With what it must begin.
         heads: Which heads are switched off.
+        masked: Tokens of the source that nothing reads.
+        contrast: A token of the translation and the rank of another one; then the tokens of each word of the
+            source. Nothing if it is not asked why the one is there and not the other.
     """
 
     prefix: str
     heads: tuple[Head, ...]
+    masked: tuple[int, ...]
+    contrast: tuple[tuple[int, ...], ...]
 
 
 def read_tried(fields: Mapping[str, Any], limits: Limits) -> Tried:
-    """Return the prefix and the heads of a request, such as `"heads_off": "cross.2.1 encoder.1.4"`."""
+    """Return what a request tries, such as `"heads_off": "cross.2.1 encoder.1.4", "masked": "3 4.5"`."""
     prefix, heads = (fields.get(name) or "" for name in ("prefix", "heads_off"))
     if not isinstance(prefix, str) or LINE_END.search(prefix) or len(prefix) > limits.characters:
         raise refusal(f"`prefix` must be one line of at most {limits.characters} characters.")
@@ -266,7 +272,24 @@ def read_tried(fields: Mapping[str, Any], limits: Limits) -> Tried:
             "'cross.2.1 encoder.1.4'.",
         )
     places = {Head(one[1], int(one[2]) - 1, int(one[3]) - 1) for one in found if one}
-    return Tried(prefix, tuple(sorted(places)))
+    masked = (token for word in _words(fields, "masked") for token in word)
+    contrast = _words(fields, "contrast")
+    if contrast and len(contrast[0]) != 2:
+        raise refusal("`contrast` begins with a token and the rank of another one, such as '3.1'.")
+    return Tried(prefix, tuple(sorted(places)), tuple(sorted(masked)), contrast)
+
+
+def _words(fields: Mapping[str, Any], name: str) -> tuple[tuple[int, ...], ...]:
+    """Return the tokens of some words, which a request counts from 1: "3 4.5" are two words."""
+    text = fields.get(name) or ""
+    words = text.split() if isinstance(text, str) else [""]
+    is_read = all(re.fullmatch(r"[1-9][0-9]{0,3}(\.[1-9][0-9]{0,3})*", one) for one in words)
+    if len(words) > MOST_WORDS or not is_read:
+        raise refusal(
+            f"`{name}` must be at most {MOST_WORDS} words as the numbers of their tokens, counted from 1, "
+            "such as '3 4.5'."
+        )
+    return tuple(tuple(int(number) - 1 for number in one.split(".")) for one in words)
 
 
 def _alternatives(fields: Mapping[str, Any]) -> int:

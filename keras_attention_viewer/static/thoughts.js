@@ -47,8 +47,8 @@ function groupOf(groups, member) {
   return groups.findIndex((group) => group.members.includes(member));
 }
 
-/** `onWord(word)`: the row "r3" of a word was chosen. */
-export function createThoughts({ onWord }) {
+/** `onWord(word)`: the row "r3" of a word was chosen; `onOther(model, at, rank)`: why a token and not its runner-up. */
+export function createThoughts({ onWord, onOther }) {
   const heading = el("h3", { text: "What the model thought" });
   const note = el("p", { class: "quiet" });
   const words = el("div", { class: "thought-words", role: "group", "aria-label": "Predicted words" });
@@ -113,7 +113,19 @@ export function createThoughts({ onWord }) {
     pointed = at;
     [...words.children].forEach((button, i) => button.setAttribute("aria-pressed", String(i === at)));
     tabStop([...words.children], words.children[at]);
-    details.replaceChildren(...groups[at].members.map((i) => tokenDetails(model.header, i)));
+    details.replaceChildren(...groups[at].members.map((i) => tokenDetails(model.header, i, onOther && explain)));
+  }
+
+  /** Shows why a token is there, and not one of its runners-up. */
+  async function explain(i, rank, button) {
+    const shown = model;
+    button.disabled = true;
+    const answer = await onOther(shown, i, rank).catch((error) => el("p", { text: error.message }));
+    button.disabled = false;
+    if (shown !== model || !button.isConnected) return;
+    details.querySelector(".why")?.remove();
+    details.append(el("div", { class: "why", role: "status" }, answer));
+    button.focus();
   }
 
   return { root, update };
@@ -128,14 +140,16 @@ function wordButton(group, at) {
   el("span", { class: "number", text: chanceText(group.p) }));
 }
 
-/** One piece and its runners-up, as a table with bars. */
-function tokenDetails(header, i) {
+/** One piece and its runners-up, as a table with bars; `explain(i, rank, button)` says why not a runner-up. */
+function tokenDetails(header, i, explain) {
   const { p, others } = header.predictions[i];
   const { text } = header.tokens.decoder_output[i];
-  const line = (one, chance, isOwn) => el("tr", { class: isOwn ? "own" : "" },
-    el("th", { scope: "row", dir: "auto" }, ...tokenText(one)),
+  const question = (one, rank) => el("button", { type: "button", title: "Why not this?", "aria-label": `Why not ${one}?`,
+    onclick: (event) => explain(i, rank, event.currentTarget) }, ...tokenText(one));
+  const line = (one, chance, rank) => el("tr", { class: rank < 0 ? "own" : "" },
+    el("th", { scope: "row", dir: "auto" }, ...(explain && rank >= 0 ? [question(one, rank)] : tokenText(one))),
     el("td", { class: "number", style: `--p: ${chance.toFixed(3)}`, text: chanceText(chance) }));
-  const ranked = [[text, p, true], ...others.map(([one, chance]) => [one, chance, false])].sort((a, b) => b[1] - a[1]);
+  const ranked = [[text, p, -1], ...others.map(([one, chance], rank) => [one, chance, rank])].sort((a, b) => b[1] - a[1]);
   return el("table", {}, el("caption", {}, "in place of ", el("q", { dir: "auto" }, ...tokenText(text))),
     el("tbody", {}, ...ranked.map((one) => line(...one))));
 }

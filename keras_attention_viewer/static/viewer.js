@@ -30,7 +30,7 @@ import { meanMap } from "./weights.js";
 /** The parts that only need the model. */
 const MODEL_PARTS = ["place", "slider", "kind", "grid", "scatter", "heads", "view", "sieve", "compare", "exports", "explanation", "thoughts"];
 
-/** Shows what `source` has. `host`: the page around; `tools` stands beside the heads, `onModel` hears what is shown. */
+/** Shows what `source` has. `host`: the page around; `tools` stands beside the heads, `onModel` hears what is shown, `onOther` says why not another word. */
 export async function mount(element, source, host) {
   const viewer = new Viewer(element, createReader(source), host);
   await viewer.reload();
@@ -93,7 +93,7 @@ class Viewer {
         hasLink: () => this.host.link() !== "" }),
       explanation: createExplanation(),
       examples: createExamples(),
-      thoughts: createThoughts({ onWord: (word) => this.set({ word }) }),
+      thoughts: createThoughts({ onWord: (word) => this.set({ word }), onOther: this.host.onOther }),
       caveat: el("p", {}),
       tour: createTour(() => this.root),
     };
@@ -180,7 +180,6 @@ class Viewer {
   async draw(turn) {
     const { model, parts } = this;
     for (const part of MODEL_PARTS) parts[part].update(model);
-    this.host.onModel?.(model);
     parts.title.textContent = model.title;
     parts.caveat.textContent = caveatOf(model.state);
     parts.note.hidden = !model.problem;
@@ -190,6 +189,8 @@ class Viewer {
     if (compare + window !== this.chosen) this.more.open ||= Boolean(compare || window); // where it is ended
     this.chosen = compare + window;
     await this.drawPanes();
+    if (turn !== this.turn) return;
+    this.host.onModel?.(model);
     const pictures = await gridPictures(this.reader, model);
     if (turn !== this.turn) return;
     parts.grid.paint(pictures);

@@ -1,6 +1,7 @@
 """The attention that the page shows: as of the Keras model, for the translation that the server gave."""
 
 import base64
+import dataclasses
 
 import keras
 import numpy as np
@@ -90,22 +91,77 @@ def test_heads_off_are_the_paper_in_numpy_without_them(port, model, translator):
 
     get = named_weights(model)
 
-    def check(entry, translation, get):
-        """Compares the probabilities of tokens; returns the score that they give."""
-        source, read, output = ids_of(translator, text, translation)
-        (logits,) = oracle.transformer(source, read, get, 2)
-        told = [
-            -oracle.smoothed_nll(row, token, 0.0) for row, token in zip(logits, output, strict=True)
-        ]
-        found = [one["p"] for one in entry.header["predictions"]]
-        np.testing.assert_allclose(found, np.exp(told), atol=1e-4)
-        return sum(told) / ((5 + len(output)) / 6) ** translator.length_penalty
-
-    score = check(entry, best, oracle.heads_taken_out(get, off))
+    score = check(translator, text, entry, best, oracle.heads_taken_out(get, off))
     assert content["scores"][0] == pytest.approx(score, abs=1e-3)
     content, entry = attempt(port, text)
-    check(entry, whole, get)
+    check(translator, text, entry, whole, get)
     assert content["scores"][0] == pytest.approx(whole.score, abs=1e-4)
+
+
+def check(translator, text, entry, translation, get, masked=()):
+    """Compares the probabilities of tokens; returns the score that they give."""
+    source, read, output = ids_of(translator, text, translation)
+    source[:, [*masked]] = 0
+    (logits,) = oracle.transformer(source, read, get, 2)
+    told = [
+        -oracle.smoothed_nll(row, token, 0.0) for row, token in zip(logits, output, strict=True)
+    ]
+    found = [one["p"] for one in entry.header["predictions"]]
+    np.testing.assert_allclose(found, np.exp(told), atol=1e-4)
+    return sum(told) / ((5 + len(output)) / 6) ** translator.length_penalty
+
+
+def test_nothing_reads_a_masked_word(port, model, translator):
+    text, masked = "A woman sees the small house.", (1, 5)
+    content, entry = attempt(port, text, masked="2 6")
+    (plain,) = translator.translate(text)
+    assert content["translatedText"] != plain.text
+    assert content["whole"]["translatedText"] == plain.text
+    tokens = [one["text"] for one in entry.header["tokens"]["source"]]
+    assert [tokens[place] for place in masked] == ["▁woman", "▁small"]
+    for kind in ("encoder", "cross"):
+        weights = np.array(entry.weights[kind])
+        assert not weights[..., masked].any() and weights[..., 0].any()
+    output = translator.tokenizer.encode(content["translatedText"])
+    found = dataclasses.replace(plain, token_ids=output)
+    score = check(translator, text, entry, found, named_weights(model), masked)
+    assert content["scores"][0] == pytest.approx(score, abs=1e-3)
+    content, _ = attempt(port, text)
+    assert content["translatedText"] == plain.text and "whole" not in content
+
+
+@pytest.mark.parametrize("off", [(), (("cross", 0, 2), ("encoder", 1, 0))])
+def test_why_one_word_and_not_another(port, model, translator, off):
+    """By the paper in NumPy, with one word masked before, and heads switched off."""
+    text, at, rank, words = "A woman sees the small house.", 4, 2, [(0,), (1, 2), (5,)]
+    given = " ".join(f"{kind}.{layer + 1}.{head + 1}" for kind, layer, head in off)
+    more = {"heads_off": given, "masked": "4", "contrast": "5.3 1 2.3 6"}
+    content, entry = attempt(port, text, **more)
+    (best,) = translator.translate(text)
+    best = dataclasses.replace(
+        best, token_ids=translator.tokenizer.encode(content["translatedText"])
+    )
+    get = oracle.heads_taken_out(named_weights(model), off)
+    source, read, output = ids_of(translator, text, best)
+
+    def difference(pair, *masked):
+        ids = source.copy()
+        ids[:, [3, *masked]] = 0
+        row = oracle.transformer(ids, read, get, 2)[0, at]
+        one, other = (-oracle.smoothed_nll(row, token, 0.0) for token in pair)
+        return one - other
+
+    piece, p = entry.header["predictions"][at]["others"][rank]
+    tokenizer = translator.tokenizer
+    ids = [i for i in range(tokenizer.vocabulary_size) if tokenizer.id_to_token(i) == piece]
+    pair = output[at], ids[0]
+    whole = difference(pair)
+    assert content["contrast"]["whole"] == pytest.approx(whole, abs=1e-3)
+    own = entry.header["predictions"][at]["p"]
+    assert np.log(own / p) == pytest.approx(whole, abs=1e-2)
+    lost = [whole - difference(pair, *word) for word in words]
+    np.testing.assert_allclose(content["contrast"]["lost"], lost, atol=1e-3)
+    assert max(map(abs, lost)) > 0.1
 
 
 def test_a_prefix_is_kept_also_without_heads(port, translator):
@@ -118,7 +174,19 @@ def test_a_prefix_is_kept_also_without_heads(port, translator):
     assert content["whole"]["translatedText"] == best.text
 
 
-def test_a_head_that_is_not_there_is_refused(port):
-    asked = {"q": "The dog.", "source": "en", "target": "de", "heads_off": "cross.3.1"}
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"heads_off": "cross.3.1"}, "no cross head 1 in layer 3: it has 2 layers"),
+        ({"masked": "1 9"}, "`masked` names token 9; the text has "),
+        ({"masked": "0"}, "as the numbers of their tokens, counted from 1"),
+        ({"contrast": "1"}, "begins with a token and the rank of another one"),
+        ({"contrast": "9.1 1"}, "must name one of "),
+        ({"contrast": "1.6 1"}, "one of 5 others"),
+        ({"contrast": "1.1 9"}, "and words of "),
+    ],
+)
+def test_what_is_not_there_is_refused(port, wrong, problem):
+    asked = {"q": "The dog.", "source": "en", "target": "de", **wrong}
     status, _, content = ask(port, "/try", asked)
-    assert status == 400 and "no cross head 1 in layer 3: it has 2 layers" in content["error"]
+    assert status == 400 and problem in content["error"]

@@ -6,12 +6,13 @@ pytest.importorskip("uvicorn", reason="an extra: serve")
 
 from keras_attention import Translator
 from keras_attention.serving.app import Service
+from keras_attention.serving.attention import translator_masked
 from keras_attention.serving.fields import Limits
 from keras_attention.serving.models import ServedModel
 from keras_attention.spec.heads import Head, without_heads
 from keras_attention_light import load_translator
 from tests.serving.served import running
-from tests.viewer.looks import expect_accessible, expect_text
+from tests.viewer.looks import expect_accessible, expect_text, texts
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -93,6 +94,61 @@ def test_heads_are_switched_off_and_on(visits):
         again.locator("#whole").wait_for(state="hidden")
         again.locator("#attention .thumbs .off").first.wait_for(state="detached")
         expect_text(again.locator("#message"), "")
+
+
+def test_a_double_click_masks_a_word_and_one_asks_why_not_another(visits, axe):
+    translator = load_translator(NAME)
+    served = ServedModel(NAME, "en", "de", translator)
+    text = "A woman sees the small house."
+    with running(Service([served], Limits(), lambda: None)) as port:
+        page = visits.open(f"http://127.0.0.1:{port}/?q={text.replace(' ', '+')}#kind=cross")
+        translation, masked = page.locator("#translation"), page.locator("li.masked")
+        expect_text(translation, translator(text))
+        word = page.locator(".word-side li").filter(has_text="small")
+        word.dblclick()
+        expect_text(masked, "small")
+        shown = translator_masked(translator, (5,))(text)
+        assert "klein" not in shown and "Haus" in shown
+        expect_text(translation, shown)
+        expect_text(page.locator("#whole span span").first, translator(text))
+        again = visits.open(page.url)  # the address says it all
+        expect_text(again.locator("li.masked"), "small")
+        expect_text(again.locator("#translation"), shown)
+
+        page.get_by_role("button", name="Haus 0.").click()
+        other = page.locator(".thought-details button").first
+        name = other.text_content()
+        other.click()
+        why = page.locator(".why table")
+        expect_text(why.locator("q"), ["▁Haus", name])
+        lost = [float(one.replace("−", "-")) for one in texts(why.locator("td"))]
+        assert texts(why.locator("th")) == [*text[:-1].split(), "."]
+        assert lost.index(max(lost)) == 5 and lost[4] == 0  # the house; what is masked adds nothing
+        expect_accessible(page, axe)
+
+        page.get_by_role("button", name="Mask", exact=True).focus()
+        page.get_by_role("button", name="Unmask small").click()
+        expect_text(translation, translator(text))
+        masked.wait_for(state="detached")
+        word.click()
+        page.get_by_role("button", name="Mask", exact=True).press("Enter")  # the same by keys
+        expect_text(translation, shown)
+        page.get_by_label("Text", exact=True).fill("A man sees the small house.")
+        expect_text(translation, translator("A man sees the small house."))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_picture_is_on_the_first_screen(visits, scheme):
+    served = ServedModel(NAME, "en", "de", load_translator(NAME))
+    with running(Service([served], Limits(), lambda: None)) as port:
+        address, found = f"http://127.0.0.1:{port}/?q=A+woman+sees+the+small+house.", {}
+        for width in (320, 400, 640, 901, 1280):
+            size = {"width": width, "height": 800}
+            page = visits.open(address, viewport=size, color_scheme=scheme)
+            page.locator(".thumbs canvas").first.wait_for()
+            row = page.locator(".columns li").first.bounding_box()
+            found[width] = row["y"] + row["height"]
+    assert max(found.values()) <= 760, found
 
 
 def test_a_changed_word_and_its_lines_are_on_one_screen_and_axe_finds_nothing(visits, axe):

@@ -6,6 +6,7 @@ import { el } from "../viewer/dom.js";
 import { createEmbeddedSource } from "../viewer/source_embedded.js";
 import { mount } from "../viewer/viewer.js";
 import { createSwitches } from "./switches.js";
+import { createMasks, explainChoice } from "./words.js";
 
 const PAUSE = 60; // milliseconds without a key before the server is asked
 const ALTERNATIVES = 3;
@@ -19,6 +20,7 @@ let viewer = null; // what becomes the viewer's function that reads again, once 
 let shown = null; // what the viewer reads
 const given = new URLSearchParams(location.search);
 const switches = createSwitches({ names: (given.get("heads_off") ?? "").split(" ").filter(Boolean), onChange: () => translate() });
+const masks = createMasks({ text: given.get("masked") ?? "", onChange: () => translate() });
 
 /** The answer to a request; throws the server's own message. */
 async function ask(path, body, signal) {
@@ -37,7 +39,7 @@ function say(text, isError = false) {
 /** What is asked for, as it stands on the page. */
 function asked() {
   return { q: oneLine("q"), source: $("source").value, target: $("target").value, prefix: oneLine("prefix"),
-    heads_off: switches.text() };
+    heads_off: switches.text(), masked: masks.text() };
 }
 
 function oneLine(id) {
@@ -67,7 +69,7 @@ async function translate() {
   }
   for (const id of ["translation", "attention"]) $(id).classList.add("old");
   try {
-    if (!viewer && !about.prefix && !about.heads_off) {
+    if (!viewer && !about.prefix && !about.heads_off && !about.masked) {
       showTranslation(await ask("translate", { ...about, alternatives }, signal));
       say("The first time, the model that shows the attention may have to be loaded.");
     }
@@ -89,7 +91,7 @@ function showTranslation({ translatedText, scores = [], alternatives: others = [
     el("span", { class: "score", title: "score", text: score.toFixed(2) }));
   $("alternatives").replaceChildren(...all.map((text, rank) => line("li", text, scores[rank])));
   $("whole").hidden = !whole;
-  $("whole").replaceChildren(...(whole ? ["With all heads: ", line("span", whole.translatedText, whole.score)] : []));
+  $("whole").replaceChildren(...(whole ? ["With all heads and words: ", line("span", whole.translatedText, whole.score)] : []));
 }
 
 async function showAttention(data) {
@@ -109,8 +111,11 @@ async function showAttention(data) {
   const host = {
     ...createPageHost(),
     onReload: (callback) => { reload = callback; },
-    tools: switches.button,
-    onModel: (model) => switches.update(model, $("attention")),
+    tools: el("div", { class: "bar" }, switches.button, masks.button),
+    onModel: (model) => {
+      for (const part of [switches, masks]) part.update(model, $("attention"));
+    },
+    onOther: (model, at, rank) => explainChoice((contrast) => ask("try", { ...asked(), contrast }), model, at, rank),
   };
   viewer = mount($("attention"), newest, host).then(() => reload);
   await viewer;
@@ -137,17 +142,22 @@ async function start() {
   }
   fill($("source"), languages.filter((one) => one.targets.length).map((one) => one.code), given.get("source"));
   fillTargets(given.get("target"));
-  const changeModel = () => { switches.clear(); translate(); };
+  const changeModel = () => { switches.clear(); masks.clear(); translate(); };
   $("source").addEventListener("change", () => { fillTargets(); changeModel(); });
   $("target").addEventListener("change", changeModel);
   for (const id of ["q", "prefix"]) {
     $(id).value = given.get(id) || $(id).value;
     $(id).addEventListener("input", () => {
+      if (id === "q") masks.clear();
       clearTimeout(timer);
       timer = setTimeout(translate, PAUSE);
     });
   }
-  $("off").replaceChildren(switches.list);
+  const narrow = matchMedia("(max-width: 700px)"); // the picture would be below the screen
+  const fold = () => { $("others").open = !narrow.matches; };
+  fold();
+  narrow.addEventListener("change", fold);
+  $("off").replaceChildren(switches.list, masks.list);
   addEventListener("popstate", () => keepInAddress(asked())); // Back changes the picture, not the text.
   if ($("q").value) translate(); // of the address, or kept by the browser from before
 }
