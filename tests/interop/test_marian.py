@@ -66,7 +66,8 @@ def write(spm, tmp_path):
         size = max(map(len, vocabularies.values()))
         for name, pieces in vocabularies.items():
             pieces = [*pieces, *(f"more-{i}" for i in range(size - len(pieces)))]
-            (tmp_path / name).write_text(yaml_of(pieces))
+            is_yaml = name.endswith(".yml")
+            (tmp_path / name).write_text(yaml_of(pieces) if is_yaml else "\n".join([*pieces, ""]))
         arrays = arrays_of(marian_spec(size + 1, ssru=False, **options))
         if len(vocabularies) > 1:
             arrays["encoder_Wemb"], arrays["decoder_Wemb"] = (
@@ -227,6 +228,34 @@ def test_a_packed_release(tmp_path):
     path = tmp_path / "opus.zip"
     path.write_bytes(b"PK")
     assert_refused(path, r"Unpack it \(`python -m zipfile -e opus.zip FOLDER`\)")
+
+
+@pytest.mark.parametrize("name", ["{}.vocab.yml", "opus.{}.vocab"])
+def test_special_tokens_are_where_the_vocabulary_has_them(name, write, spm, tmp_path):
+    """As in vocabularies of sorted pieces, and in lists: the same translations as with the usual ids."""
+    order = [3, 1, 4, 0, 2]  # The end and the unknown token are the first two in the others.
+    usual = [pieces_of(model) for model in spm]
+    names = [name.format(side) for side in ("src", "trg")]
+    found = []
+    for sides in (usual, [[side[i] for i in order] + side[5:] for side in usual]):
+        write(dict(zip(names, sides, strict=True)))
+        if found:
+            place = tmp_path / "model.npz"
+            with np.load(place) as file:
+                arrays = dict(file)
+            for table in ("encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_b"):
+                axis = arrays[table].ndim - 1 if table.endswith("_b") else 0
+                moved = np.take(arrays[table], [*order, *range(5, arrays[table].shape[axis])], axis)
+                arrays[table] = moved
+            np.savez(place, **arrays)
+        (tmp_path / "decoder.yml").write_text(DECODER.format(*names, 0))
+        translator = Translator.from_preset(tmp_path, engine="numpy", max_extra_length=9)
+        spec = translator.model
+        assert spec.suppressed_token_ids == (1, spec.pad_token_id)
+        found.append((spec.end_token_id, translator(SOURCES)))
+    assert [end for end, _ in found] == [0, 3] and found[0][1] == found[1][1]
+    (tmp_path / names[1]).write_text((tmp_path / names[0]).read_text().replace("</s>", "<s>", 1))
+    assert_refused(tmp_path, "lacks the token|do not fit")
 
 
 def test_positions_and_tokens(write, spm, tmp_path):

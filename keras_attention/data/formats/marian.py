@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import re
@@ -38,6 +39,7 @@ from keras_attention.utils.files import DamagedFile, json_bytes
 DECODER = "decoder.yml"  # Names the model and its vocabularies, and says how Marian searches.
 # What changes translations there, and the only value of each that a search here has.
 NEUTRAL = {"word-penalty": 0, "allow-unk": False, "shortlist": []}
+END = "</s>"
 OPTIMIZER = ".optimizer.npz"  # The end of the name of what a training needs beside its model.
 # Their types in the archive -> those of Marian's binary format.
 TYPE_OF = {"|i1": 0x101, "<f2": 0x402, "<f4": 0x404, "<f8": 0x408}
@@ -79,6 +81,7 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     if sides[0][0] == sides[-1][0]:
         sides = sides[:1]
     pieces = [read_model(folder / name) for name in PAIR]
+    names = ", ".join(file.name for file in files)
     # Which vocabulary is the source's, their content says if nothing names them.
     orders = [
         order
@@ -90,9 +93,17 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     ]
     if len(orders) != 1:
         fit = "fit in either order" if orders else "do not fit"
-        names = ", ".join(file.name for file in files)
         raise ValueError(f"'{folder}': {' and '.join(PAIR)} {fit} the pieces of {names}.")
-    unknown = [id_of(tokens, UNKNOWN, file) for tokens, file in orders[0]]
+    unknown, ends = (
+        [id_of(tokens, special, file) for tokens, file in orders[0]] for special in (UNKNOWN, END)
+    )
+    if ends[0] != ends[-1]:
+        raise ValueError(
+            f"'{folder}': {END} has the ids {ends} in {names}; read is one id for both."
+        )
+    spec = dataclasses.replace(
+        spec, end_token_id=ends[0], suppressed_token_ids=(unknown[-1], spec.pad_token_id)
+    )
     rows = [[*tokens, unused(tokens)] for tokens, _ in orders[0]]
     card = _card(models[0].with_suffix(".yml"))
     return Loaded(spec, imported_tokenizer(rows, pieces, spec, unknown), options, card=card)
@@ -176,8 +187,10 @@ def _read_items(path: Path) -> Items:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    """Return the id of each piece."""
+    """Return the id of each piece, which is that of its line in a file that is no YAML."""
     text = _text(path)
+    if path.suffix != ".yml":
+        return {piece: i for i, piece in enumerate(text.split("\n"))}
     ids, place = {}, 0
     while place < len(text):
         entry = ENTRY.match(text, place)
