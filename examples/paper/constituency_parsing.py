@@ -5,19 +5,23 @@ Without arguments, this trains a small model for five minutes on nltk's sample o
 can only write well-formed trees, and with a free search whose trees are repaired. The results are compared
 with right-branching trees and, with `--pcfg`, with a grammar that is read off the training set. `--treebank
 craft` uses the free treebank of 30,830 trees. `--treebank penn --data-dir WSJ` is the paper's own job: its
-corpus, its model, beam 21. A stopped run continues.
+corpus, its model, beam 21. A stopped run continues. For semi-supervised training, `--parse TEXT` also lets
+the trained parser write the trees of plain text, and `--silver` trains another one on these beside the gold
+ones. `--quick` does all this with a grammar of a few rules, in less than two minutes.
 
 What to expect, written before the first run: the paper's 91.3 needs 40,000 trees and a large model. Five
 minutes on 3,227 trees should beat right-branching trees by 20 points, but not the grammar, which need not
 learn word order first. An hour on CRAFT should reach 72. The constrained search writes no malformed tree,
-and its F1 is at least that of repaired trees.
+and its F1 is at least that of repaired trees. Silver trees are no better than their parser: they should bring
+little.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,11 +32,16 @@ from parsing.treebanks import Treebank, load_treebank, treebank_from_files
 from keras_attention import TranslationConfig
 from keras_attention.cli.options import add_options
 from keras_attention.cli.train import MODEL_OPTIONS, configured
+from keras_attention.data.mixture import parse_mixture
+from keras_attention.data.text_files import existing_file
 from keras_attention.spec import TransformerOptions
+from keras_attention.utils.files import write_atomically
+from keras_attention.utils.progress import say
 
 if TYPE_CHECKING:
     from nltk import Tree
     from parsing.bracketing import SentenceScore
+    from parsing.run import ParserRun
 
 
 class Parser(NamedTuple):
@@ -103,6 +112,7 @@ PAPER = TranslationConfig(
     beam_size=21,
     length_penalty=0.3,
 )
+SEMI_SUPERVISED_VOCABULARY = 32_000
 # Small models lose their place in long sentences unless the words are in the tree. The paper has tags.
 RECIPES = {
     "wsj_sample": (SMALL, "words"),
@@ -112,7 +122,7 @@ RECIPES = {
 }
 PARTS = ("train", "validation", "test")
 SETTINGS = (
-    *("preset", "vocabulary_size", "steps", "minutes", "batch_tokens", "max_length"),
+    *("preset", "vocabulary_size", "steps", "minutes", "batch_tokens", "max_length", "mixture"),
     *("warmup_steps", "peak_learning_rate", "seed", "dtype", "beam_size", "length_penalty"),
 )
 SYSTEMS = {
@@ -153,6 +163,29 @@ def parser() -> argparse.ArgumentParser:
         text = f"your own trees to {part if part != 'validation' else 'validate'} with"
         add(f"--{part}", type=Path, nargs="+", metavar="PATH", help=f"{text}: files or folders")
     add(
+        "--silver",
+        type=Path,
+        nargs="+",
+        metavar="PATH",
+        help="trees of a parser, trained on beside the gold ones: files or folders. --mixture gold:1 "
+        "silver:1 takes as much of each; by default every tree is seen as often",
+    )
+    add(
+        "--parse",
+        type=Path,
+        metavar="TEXT",
+        help="plain text, a sentence a line, whose trees the trained parser writes to silver.mrg in the "
+        "run's folder",
+    )
+    add(
+        "--keep",
+        type=share,
+        metavar="SHARE",
+        default=0.5,
+        help="how many of these it keeps, from 0 to 1: those that it is surest of (0.5)",
+    )
+    add("--quick", action="store_true", help="semi-supervised, on a grammar of a few rules")
+    add(
         "--leaves",
         choices=("tags", "XX", "words"),
         help="what a tree has for each word: its part-of-speech tag, XX, or the word itself (words; for penn "
@@ -171,6 +204,13 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def share(text: str) -> float:
+    """Read a share above 0, for argparse."""
+    if not 0 < float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most 1. Received: {text}")
+    return float(text)
+
+
 def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Train a parser, parse the test set with several systems, and score them.
 
@@ -178,13 +218,42 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     call continues the training, and the systems that have not parsed yet.
     """
     own = {part: files for part in PARTS if (files := getattr(options, part))}
+    if options.quick:
+        return quick(folder)
     recipe, leaves = RECIPES["files" if own else options.treebank or "wsj_sample"]
+    if options.silver and recipe is PAPER:
+        recipe = dataclasses.replace(recipe, vocabulary_size=SEMI_SUPERVISED_VOCABULARY)
     config = configured(recipe, vars(options))
     treebank = treebank_of(options, own)
+    if options.silver:
+        treebank = treebank.with_silver(options.silver)
+    parse_mixture(config.mixture, ("gold", "silver") if options.silver else ())
     systems = ["constrained", "repaired", "right_branching", *(["pcfg"] if options.pcfg else [])]
-    return train_and_parse(
-        treebank, config, folder, options.leaves or leaves, systems, options.test_sentences
-    )
+    leaves = options.leaves or leaves
+    if options.parse is not None:
+        existing_file(options.parse)
+    report = train_and_parse(treebank, config, folder, leaves, systems, options.test_sentences)
+    if options.parse is not None:
+        parse_text(treebank, config, folder, leaves, options.parse, options.keep)
+    return report
+
+
+def quick(folder: Path) -> dict[str, Any]:
+    """Train on few trees of a small grammar, parse sentences without trees, and train on both."""
+    from parsing.toy import QUICK, toy_treebank, toy_trees
+
+    sizes = {"train": 80, "validation": 10, "test": 50}
+    treebank = toy_treebank(folder / "toy", sizes)
+    unseen = toy_trees(200 + sum(sizes.values()))[sum(sizes.values()) :]
+    text = folder / "toy" / "text.txt"
+    write_atomically(text, "".join(f"{' '.join(tree.leaves())}\n" for tree in unseen))
+    run, systems = folder / "gold", ["constrained", "right_branching"]
+    found = {"gold": train_and_parse(treebank, QUICK, run, "words", systems)}
+    parse_text(treebank, QUICK, run, "words", text, 0.5)
+    config = dataclasses.replace(QUICK, mixture=("gold:1", "silver:1"))
+    treebank = treebank.with_silver([run / "silver.mrg"])
+    found["silver"] = train_and_parse(treebank, config, folder / "silver", "words", systems)
+    return found
 
 
 def treebank_of(options: argparse.Namespace, own: Mapping[str, Sequence[Path]]) -> Treebank:
@@ -210,19 +279,9 @@ def train_and_parse(
     test_sentences: int | None = None,
 ) -> dict[str, Any]:
     """Train, parse with these systems, and write the report."""
-    corpus = treebank.corpus(leaves)  # Finds broken trees before Keras starts.
-    common.start_keras()
-    from parsing.run import ParserRun
-
-    from keras_attention.recipes import order
-
-    run = ParserRun(corpus, treebank, config, folder, leaves)
-    with run.started():
-        order.train(run)
+    with trained(treebank, config, folder, leaves) as run:
         if not run.is_chief:
             return {}
-        order.average(run)
-        order.save(run)
         golds = spread(list(treebank.test), test_sentences)
         parses = {system: run.parses(system, golds) for system in systems}
         scores = sentence_scores(golds, parses)
@@ -239,6 +298,44 @@ def train_and_parse(
         # report.json marks the run as finished.
         common.write(folder, "report", [results_table(report), paper_table()], figures, report)
     return report
+
+
+def parse_text(
+    treebank: Treebank,
+    config: TranslationConfig,
+    folder: Path,
+    leaves: str,
+    text: Path,
+    keep: float,
+) -> None:
+    """Let the trained parser write the trees of a text; see `ParserRun.write_silver`."""
+    with trained(treebank, config, folder, leaves) as run:
+        if run.is_chief:
+            counts = run.write_silver(text, keep)
+            say(
+                f"{counts['kept']:,} trees of {counts['sentences']:,} sentences are in "
+                f"{folder / 'silver.mrg'}; {counts['too_long']:,} sentences were too long."
+            )
+
+
+@contextlib.contextmanager
+def trained(
+    treebank: Treebank, config: TranslationConfig, folder: Path, leaves: str
+) -> Iterator[ParserRun]:
+    """Hold a run that has been trained, now or before."""
+    corpus = treebank.corpus(leaves)  # Finds broken trees before Keras starts.
+    common.start_keras()
+    from parsing.run import ParserRun
+
+    from keras_attention.recipes import order
+
+    run = ParserRun(corpus, treebank, config, folder, leaves)
+    with run.started():
+        order.train(run)
+        if run.is_chief:
+            order.average(run)
+            order.save(run)
+        yield run
 
 
 def spread(trees: list[Tree], number: int | None) -> list[Tree]:

@@ -103,6 +103,7 @@ def test_wrong_options_are_refused_before_keras_starts(tmp_path):
         ("section7_drafts --model absent", "needs --source-file and --pairs"),
         ("constituency_parsing --treebank penn", "LDC"),
         ("constituency_parsing --beam-size 0", "`beam_size`"),
+        ("constituency_parsing --keep 0", "--keep: must be above 0 and at most 1. Received: 0"),
         ("constituency_parsing --test-sentences 0", "--test-sentences: must be at least 1"),
     ]
     commands = []
@@ -181,6 +182,10 @@ def trees(tmp_path):
     return str(file)
 
 
+# A file of trees, made by `trees`, is all parts.
+OWN = [word for part in ("train", "validation", "test") for word in (f"--{part}", "trees.mrg")]
+
+
 def parse(*arguments):
     common.run(
         constituency_parsing.main, constituency_parsing.parser(), arguments=[*map(str, arguments)]
@@ -223,15 +228,32 @@ def test_the_papers_setting_is_a_recipe():
     assert (paper.beam_size, paper.length_penalty) == (21, 0.3)
 
 
+def test_silver_trees_come_with_the_papers_larger_vocabulary(received, trees, monkeypatch):
+    monkeypatch.setitem(RECIPES, "files", RECIPES["penn"])
+    own = ["--train", trees, "--validation", trees, "--test", trees]
+    parse(*own)
+    parse(*own, "--silver", trees, "--mixture", "gold:1", "silver:3")
+    parse(*own, "--silver", trees, "--vocabulary-size", 9000)
+    assert [call[1].vocabulary_size for call in received] == [16_000, 32_000, 9000]
+    assert [call[0].silver is None for call in received] == [True, False, False]
+    assert received[1][1].mixture == ("gold:1", "silver:3")
+
+
 @pytest.mark.parametrize(
     "arguments, reason",
     [
         (["--treebank", "craft", "--data-dir", "absent"], "files of CRAFT are missing"),
         (["--train", "absent.mrg"], "need --train, --validation and --test"),
         (["--treebank", "wsj_sample", "--data-dir", "absent"], "wsj_0001.mrg"),
+        ([*OWN, "--parse", "absent.txt"], "absent.txt"),
+        ([*OWN, "--silver", "absent.mrg"], "`silver` must hold files"),
+        ([*OWN, "--mixture", "silver:1"], "names 'silver', which is none of the corpora (none)"),
     ],
 )
-def test_bad_input_is_said_in_a_line(received, arguments, reason, capsys):
+def test_bad_input_is_said_in_a_line(
+    received, arguments, reason, capsys, trees, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stop:
         parse(*arguments)
     assert stop.value.code == 2

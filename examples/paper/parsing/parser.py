@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attention import Corpus, ParallelText, Tokenizer, Translator
+from keras_attention import Corpus, ParallelText, Tokenizer, Translation, Translator
+from keras_attention.data.parallel_text import ChainedPairs
 from keras_attention.data.presegmented import JOINER
 from keras_attention.decoding import TextConstraint
 from keras_attention.utils.checks import check_choice
@@ -118,15 +119,14 @@ class TreeText:
             vocabulary: The file: all symbols, and the most frequent pieces.
             vocabulary_size: Symbols, pieces and special tokens together, at most.
         """
-        parts = {
-            name: ParallelText(
-                text.name,
-                [(self.cut(source.split(" ")), self._cut_tree(target)) for source, target in text],
-            )
-            for name, text in corpus.splits.items()
-        }
+        splits, parts = (
+            {name: self._cut_text(text) for name, text in texts.items()}
+            for texts in (corpus.splits, corpus.parts)
+        )
+        if parts:
+            splits["train"] = ParallelText(corpus.train.name, ChainedPairs(list(parts.values())))
         counts = collections.Counter(
-            piece for source in parts["train"].sources() for piece in source.split()
+            piece for source in splits["train"].sources() for piece in source.split()
         )
         symbols = [*self._brackets("("), *self._brackets(")"), *self.tags]
         pieces = (piece for piece, _ in counts.most_common())
@@ -134,11 +134,15 @@ class TreeText:
         write_atomically(vocabulary, "".join(f"{entry}\n" for entry in entries))
         return dataclasses.replace(
             corpus,
-            train=parts["train"],
-            validation=parts["validation"],
-            test=parts["test"],
+            **splits,
             vocabulary=vocabulary,
+            parts=parts,
         )
+
+    def _cut_text(self, text: ParallelText) -> ParallelText:
+        """Return sentences and trees with their words cut into pieces."""
+        pairs = [(self.cut(source.split(" ")), self._cut_tree(target)) for source, target in text]
+        return ParallelText(text.name, pairs)
 
     def _cut_tree(self, symbols: str) -> str:
         """Return a tree with its words cut into pieces, if there are words in it."""
@@ -264,10 +268,12 @@ class Parse:
     Attributes:
         tree: The tree, repaired if necessary.
         is_well_formed: Whether the symbols were a tree over the words without repair.
+        score: Mean log-probability of a token, by which the surest trees are chosen.
     """
 
     tree: Tree
     is_well_formed: bool
+    score: float = dataclasses.field(default=0.0, compare=False)
 
 
 class Parser:
@@ -323,13 +329,14 @@ class Parser:
         empty = [place for place, words in enumerate(sentences) if not words]
         if empty:
             raise ValueError(f"A sentence needs words. Received: sentences[{empty[0]}]=[]")
-        outputs = self._translate([self.text.cut(words) for words in sentences])
-        return [
-            self._parse(words, self.text.symbols(words, output, self._tokenizer))
-            for words, output in zip(sentences, outputs, strict=True)
-        ]
+        found = self._translate.translate([self.text.cut(words) for words in sentences])
+        return [self._parse(words, best) for words, [best] in zip(sentences, found, strict=True)]
 
-    def _parse(self, words: Sequence[str], symbols: Sequence[str]) -> Parse:
+    def _parse(self, words: Sequence[str], best: Translation) -> Parse:
+        symbols = self.text.symbols(words, best.text, self._tokenizer)
+        length = len(best.token_ids) + best.is_finished
+        penalty = ((5 + length) / 6) ** self._translate.length_penalty if best.is_finished else 1.0
+        score = best.score * penalty / max(1, length)
         text = self.text
         known = [
             symbol
@@ -347,7 +354,7 @@ class Parser:
             label = node.label()
             if label == ANY_TAG or label[:1].isalpha() != tag[:1].isalpha():
                 node.set_label(tag)
-        return Parse(tree, is_well_formed)
+        return Parse(tree, is_well_formed, score)
 
 
 def _is_tag(node: Tree) -> bool:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keras_attention import Corpus, TranslationConfig
+from keras_attention.data.text_files import read_lines
 from keras_attention.recipes.run import Run
 from keras_attention.training import is_chief
 from keras_attention.training.agreement import chief_first
-from keras_attention.utils.files import DamagedFile, read_json, write_json
+from keras_attention.utils.files import DamagedFile, atomic_file, read_json, write_json
 from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS
 from parsing.baselines import Pcfg, RightBranching, WordTags
@@ -23,6 +25,8 @@ from parsing.trees import escape_word, read_trees, write_tree
 if TYPE_CHECKING:
     from nltk import Tree
 
+SILVER_FILE = "silver.mrg"
+SILVER_BLOCK = 10_000  # sentences that are parsed at a time, of which the surest are kept
 MAX_EXTRA_LENGTH = 300  # symbols of a tree beyond the pieces of its sentence: section 6.3
 BASELINES: dict[str, Callable[[Any], Any]] = {"right_branching": RightBranching, "pcfg": Pcfg}
 
@@ -126,3 +130,35 @@ class ParserRun(Run):
                 parses.append(Parse(baseline(words), True))
                 progress.add(1)
         return parses
+
+    def write_silver(self, text: str | os.PathLike[str], share: float) -> dict[str, int]:
+        """Parse plain text without trees, and write those trees that the model is surest of to `silver.mrg`.
+
+        Args:
+            text: A file with a sentence on each line, which is cut into words as the Penn Treebank does.
+            share: How much of it is kept: the trees with the highest mean log-probability of a token.
+
+        Returns:
+            The number of `sentences`, of those `kept`, and of those `too_long` for the training.
+        """
+        from nltk.tokenize import TreebankWordTokenizer
+
+        lines = map(TreebankWordTokenizer().tokenize, read_lines(text))
+        sentences = filter(None, lines)
+        counts = {"sentences": 0, "kept": 0, "too_long": 0}
+        with atomic_file(self.folder.path / SILVER_FILE) as file:
+            while block := list(itertools.islice(sentences, SILVER_BLOCK)):
+                lengths = [len(self.tree_text.cut(words).split()) for words in block]
+                short = [
+                    words
+                    for words, length in zip(block, lengths, strict=True)
+                    if length < self.config.max_length
+                ]
+                parses = self.parse("constrained", short)
+                surest = sorted(range(len(short)), key=lambda i: -parses[i].score)
+                kept = sorted(surest[: round(share * len(short))])
+                for place in kept:
+                    file.write(f"{write_tree(parses[place].tree)}\n".encode())
+                found = (len(block), len(kept), len(block) - len(short))
+                counts = {k: v + n for (k, v), n in zip(counts.items(), found, strict=True)}
+        return counts

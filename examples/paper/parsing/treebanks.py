@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from keras_attention import Corpus, ParallelText
 from keras_attention.data.download import Origin, advising, download
-from keras_attention.data.parallel_text import PathLike
+from keras_attention.data.parallel_text import ChainedPairs, PathLike
 from keras_attention.data.text_files import existing_file, is_pipe
 from keras_attention.utils.progress import Progress
 from parsing.trees import escape_word, linearize, read_trees
@@ -86,6 +86,7 @@ class Treebank:
         name: Name of the treebank, such as "craft".
         description: Origin and terms of use.
         train, validation, test: The parts, each a `Trees`.
+        silver: Trees of a parser, to train on beside those of `train`; None for none.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Treebank:
     train: Trees
     validation: Trees
     test: Trees
+    silver: Trees | None = None
 
     @property
     def parts(self) -> dict[str, Trees]:
@@ -102,14 +104,25 @@ class Treebank:
     def corpus(self, leaves: str = "tags") -> Corpus:
         """Return a corpus that "translates" sentences into trees as `linearize` writes them.
 
-        Every tree is read once, to find broken ones now.
+        Every tree is read once, to find broken ones now. With silver trees, these and the others are parts
+        of the training text, `gold` and `silver`, which a run can mix with weights.
 
         Args:
             leaves: What is written for each word: `"tags"`, `"XX"` or `"words"`. Defaults to `"tags"`.
         """
         train, validation, test = (_parallel_text(trees, leaves) for trees in self.parts.values())
         about = (self.name, "words", "tree", False, self.description)
-        return Corpus(*about, train, validation, test)
+        if self.silver is None:
+            return Corpus(*about, train, validation, test)
+        parts = {"gold": train, "silver": _parallel_text(self.silver, leaves)}
+        both = ParallelText(f"{train.name}+silver", ChainedPairs(list(parts.values())))
+        return Corpus(*about, both, validation, test, parts=parts)
+
+    def with_silver(self, paths: Sequence[PathLike]) -> Treebank:
+        """Return this treebank with silver trees of files or folders, as `treebank_from_files` takes."""
+        return dataclasses.replace(
+            self, silver=Trees(f"{self.name}/silver", _tree_files("silver", paths))
+        )
 
 
 def load_treebank(
@@ -175,20 +188,24 @@ def treebank_from_files(
     [('It rains', '(S (NP PRP )NP (VP VBZ )VP )S')]
     """
     parts = {"train": train, "validation": validation, "test": test}
-    files: dict[str, list[Path]] = {part: [] for part in parts}
-    for part, paths in parts.items():
-        if isinstance(paths, str | Path):
-            raise ValueError(f"`{part}` must be a list of files. Received: {part}={paths!r}")
-        for path in map(Path, paths):
-            is_one = path.is_file() or is_pipe(path)
-            found = [existing_file(path)] if is_one else _files_below(path)
-            if not found:
-                raise FileNotFoundError(
-                    f"`{part}` must hold files, or folders of {', '.join(TREE_SUFFIXES)} files. Received: "
-                    f"'{path}'"
-                )
-            files[part] += found
-    return _treebank(name, "Own files.", files)
+    return _treebank(name, "Own files.", {p: _tree_files(p, paths) for p, paths in parts.items()})
+
+
+def _tree_files(part: str, paths: Sequence[PathLike]) -> list[Path]:
+    """Return the tree files that paths name, themselves or by their folder."""
+    if isinstance(paths, str | Path):
+        raise ValueError(f"`{part}` must be a list of files. Received: {part}={paths!r}")
+    files: list[Path] = []
+    for path in map(Path, paths):
+        is_one = path.is_file() or is_pipe(path)
+        found = [existing_file(path)] if is_one else _files_below(path)
+        if not found:
+            raise FileNotFoundError(
+                f"`{part}` must hold files, or folders of {', '.join(TREE_SUFFIXES)} files. Received: "
+                f"'{path}'"
+            )
+        files += found
+    return files
 
 
 @contextlib.contextmanager

@@ -4,7 +4,8 @@ import dataclasses
 import json
 import pickle  # noqa: TID251
 
-import numpy as np
+import common
+import constituency_parsing
 import pytest
 from constituency_parsing import difference, train_and_parse
 from nltk import Tree
@@ -12,68 +13,22 @@ from parsing.baselines import WordTags
 from parsing.bracketing import bracketing_counts
 from parsing.parser import NUM_SPECIAL, Parse, Parser, TreeText
 from parsing.run import ParserRun
+from parsing.toy import QUICK, toy_treebank
 from parsing.treebanks import treebank_from_files
 from parsing.trees import read_trees, write_tree
 
-from keras_attention import Tokenizer, TranslationConfig
+from keras_attention import Tokenizer
 from keras_attention.models import Transformer
 
 pytestmark = pytest.mark.backends("torch")
-WORDS = {
-    "DT": ["the", "a"],
-    "NN": ["dog", "cat", "house", "dogcatcher"],
-    "VBD": ["saw", "liked", "knew"],
-    "IN": ["in", "near"],
-    "RB": ["often"],
-}
-CONFIG = TranslationConfig(
-    preset="tiny",
-    model_arguments={"num_layers": 1, "hidden_dim": 64, "intermediate_dim": 128, "dropout": 0.0,
-                     "normalize_first": True},
-    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=500, warmup_steps=40,
-    peak_learning_rate=0.005, averaged_checkpoints=1, bleu_every=10**9, beam_size=2,
-    length_penalty=0.3, attention_log=False,
-)  # fmt: skip
-
-
-def word(generator, tag):
-    return Tree(tag, [str(generator.choice(WORDS[tag]))])
-
-
-def noun_phrase(generator, depth=0):
-    simple = Tree("NP", [word(generator, "DT"), word(generator, "NN")])
-    if depth == 2 or generator.random() < 0.6:
-        return simple
-    return Tree("NP", [simple, prepositional(generator, depth + 1)])
-
-
-def prepositional(generator, depth):
-    return Tree("PP", [word(generator, "IN"), noun_phrase(generator, depth)])
-
-
-def sentence(generator):
-    verbal = [word(generator, "VBD"), noun_phrase(generator)]
-    if generator.random() < 0.3:
-        verbal.insert(0, Tree("ADVP", [word(generator, "RB")]))
-    full_stop = Tree(".", ["."])
-    return Tree("S", [noun_phrase(generator, 1), Tree("VP", verbal), full_stop])
+CONFIG = dataclasses.replace(QUICK, steps=500)
 
 
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory):
     """Sentences of the grammar; none of the test part is in the training part."""
-    generator, seen, parts = np.random.default_rng(17), set(), []
-    folder = tmp_path_factory.mktemp("toy")
-    for part, number in (("train", 700), ("validation", 20), ("test", 50)):
-        trees = []
-        while len(trees) < number:
-            tree = sentence(generator)
-            if str(tree) not in seen:
-                seen.add(str(tree))
-                trees.append(f"( {tree} )\n")
-        parts.append([folder / f"{part}.mrg"])
-        parts[-1][0].write_text("".join(trees))
-    return treebank_from_files(*parts, name="toy")
+    sizes = {"train": 700, "validation": 20, "test": 50}
+    return toy_treebank(tmp_path_factory.mktemp("toy"), sizes)
 
 
 def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeypatch):
@@ -96,6 +51,48 @@ def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeyp
     branching = more["systems"]["right_branching"]
     assert branching["f1_of_all"] < 60 and branching["resolved"]
     assert more["systems"]["pcfg"]["f1"] > 60
+
+
+def test_silver_trees_are_written_and_trained_on(tmp_path, monkeypatch):
+    """All of `--quick`: a parser from few trees, what it is surest of, and a second one from both."""
+    seen = []
+    parse = ParserRun.parse
+    monkeypatch.setattr(
+        ParserRun, "parse", lambda *asked: seen.append((asked[1], parse(*asked))) or seen[-1][1]
+    )
+    options = ["--quick", "--output-dir", str(tmp_path / "out")]
+    common.run(constituency_parsing.main, constituency_parsing.parser(), arguments=options)
+    text = (tmp_path / "out/toy/text.txt").read_text().splitlines()
+    assert len(text) == 200
+    [silver] = [parses for _, parses in seen if len(parses) == len(text)]
+    assert [" ".join(one.tree.leaves()) for one in silver] == text
+    # The better half is kept, in the order of the text.
+    middle = sorted(one.score for one in silver)[100]
+    assert -5 < middle < 0
+    written = (tmp_path / "out/gold/silver.mrg").read_text()
+    kept = [one.tree for one in silver if one.score >= middle]
+    assert list(read_trees(written)) == kept and len(kept) == 100
+    for folder, parts in (("gold", set()), ("silver", {"gold", "silver"})):
+        report = json.loads((tmp_path / "out" / folder / "report.json").read_text())
+        assert report["systems"]["constrained"]["f1_of_all"] > 70, folder
+        settings = json.loads((tmp_path / "out" / folder / "config.json").read_text())
+        assert settings.get("parts", {}).keys() == parts
+
+
+def test_silver_trees_are_a_part_of_the_training_alone(bank, tmp_path):
+    file = tmp_path / "silver.mrg"
+    file.write_text("(S (VP (VB unheard)))\n(S (VP (VB stay)))\n")
+    corpus = bank.with_silver([file]).corpus("words")
+    sizes = {name: len(text) for name, text in (corpus.splits | corpus.parts).items()}
+    assert sizes == {"train": 702, "validation": 20, "test": 50, "gold": 700, "silver": 2}
+    assert list(corpus.train)[-1] == ("stay", "(S (VP stay )VP )S")
+    text = TreeText.train(corpus, 400, WordTags(bank.train), "words")
+    cut = text.corpus(corpus, tmp_path / "vocabulary.txt", 400)
+    assert [len(part) for part in cut.parts.values()] == [700, 2] and len(cut.train) == 702
+    assert list(cut.parts["silver"])[0] == (
+        text.cut(["unheard"]),
+        f"(S (VP {text.cut(['unheard'])} )VP )S",
+    )
 
 
 def untrained(bank, leaves, size, folder):
