@@ -7,7 +7,7 @@ with right-branching trees and, with `--pcfg`, with a grammar that is read off t
 craft` uses the free treebank of 30,830 trees. `--treebank penn --data-dir WSJ` is the paper's own job: its
 corpus, its model, beam 21. A stopped run continues. For semi-supervised training, `--parse TEXT` also lets
 the trained parser write the trees of plain text, and `--silver` trains another one on these beside the gold
-ones. `--quick` does all this with a grammar of a few rules, in less than two minutes.
+ones. `--quick` does all this with a grammar of a few rules, in a minute or two.
 
 What to expect, written before the first run: the paper's 91.3 needs 40,000 trees and a large model. Five
 minutes on 3,227 trees should beat right-branching trees by 20 points, but not the grammar, which need not
