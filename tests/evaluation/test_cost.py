@@ -66,6 +66,14 @@ def test_flops_equal_sums_over_the_model(changes):
     assert training_flops(model, [(B, S, T), (2, 3, 5)]) == 3 * (B * expected + 2 * other)
 
 
+def test_heads_share_the_cost_of_one_of_full_width():
+    """Section 3.2.2, by rows (A) of Table 3."""
+    rows = ["base", *(f"table3_a_heads_{heads}" for heads in (1, 4, 16, 32))]
+    sizes = [{**PRESETS[row], "vocabulary_size": 37_000} for row in rows]
+    assert sorted(each["num_heads"] for each in sizes) == [1, 4, 8, 16, 32]
+    assert len({transformer_flops(each, S, T) for each in sizes}) == 1
+
+
 def test_flops_of_many_rows_and_without_overflow():
     lengths = np.array([3, S]), np.array([T, 5])
     rows = transformer_flops(SIZES, *lengths)
