@@ -17,6 +17,7 @@ from keras_attention.cli.models import (
     check_model,
     is_run,
     keras_translator,
+    languages_for,
     name_of,
     preset_of,
 )
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         _check_models(options)
     if options.source_file is not None:
         for one in options.model:
-            check_model(one, **_languages_for(one, named))
+            check_model(one, **languages_for(one, named))
     elif len(options.model) == 1:
         own = f" (Its report on its own test set is '{RunFolder(model).report_text}'.)"
         raise ValueError(
@@ -86,17 +87,6 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         _evaluate_run(options, model, search)
     else:
         _compare_models(options, search, named)
-
-
-def _languages_for(model: str, named: Mapping[str, str]) -> dict[str, str]:
-    """Return the given languages that a model must be told; of others, the target is BLEU's alone."""
-    if is_run(model):
-        return {}
-    tokenizer = preset_of(model).tokenizer
-    known = tokenizer.languages or tokenizer.tags
-    target = named.get("target_language")
-    is_told = bool(tokenizer.languages) or target in known
-    return {name: code for name, code in named.items() if is_told or name == "source_language"}
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -187,7 +177,7 @@ def _compare_models(
         sources, references = _given_lines(options)
         name = options.source_file.name
         for title, model in models.items():
-            translator = keras_translator(model, **search, **_languages_for(model, named))
+            translator = keras_translator(model, **search, **languages_for(model, named))
             translations[title] = translator(sources)
             chosen = {**check_model(model), **search}
             keys = dict.fromkeys((*SEARCH_SETTINGS, *search))

@@ -20,6 +20,7 @@ COMMANDS = {
     "attention": "show the attention for a sentence, in a browser or as pictures",
     "export": "write a model for other programs: CTranslate2, Hugging Face, ONNX, TensorFlow",
     "average": "average the checkpoints of a run",
+    "models": "list pretrained models that can be had, or measure one",
     "preset": "save a model as a preset with a card, or check one",
 }
 EXAMPLE = f"""

@@ -1,17 +1,20 @@
-"""The models that commands take: finished runs, and pretrained models of others."""
+"""The models that commands take, runs and those of others; `keras-attention models` lists public ones."""
 
 from __future__ import annotations
 
 import functools
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.presets import TRAINED
 from keras_attention.utils.progress import say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
-from keras_attention.utils.sides import in_languages
+from keras_attention.utils.sides import LANGUAGES, in_languages
 
 if TYPE_CHECKING:
     from keras_attention.data.presets import Loaded
@@ -20,6 +23,101 @@ MODEL_HELP = (
     f"{TRAINED[0]}, which comes with the package; a run's folder; or a preset, or a model of "
     "MarianMT, CTranslate2, Firefox, Marian or ONNX, in a folder or as hf://owner/name"
 )
+
+
+EXAMPLE = """
+examples:
+  keras-attention models
+  keras-attention models en-de --json
+  keras-attention models demo_en_de --measure test.en test.de >> measured.jsonl
+"""
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """List pretrained models, or measure one."""
+    parser = Parser(
+        prog=program,
+        description="List pretrained models: what to give to other commands, languages, family, parameters, "
+        "licence, and the score that its maker has published. An address is that of files to download and "
+        "unpack into a folder. Or measure a model on your own sentences.",
+        epilog=EXAMPLE,
+    )
+    add = adding(parser)
+    add("MODEL", "the model to measure; or a word, to list those that have it", nargs="?")
+    add("--json", "write one JSON object a line, with where the list of its files stands")
+    measure = "translate these sentences, and write BLEU and chrF as a line of JSON"
+    add("--measure SOURCE REFERENCE", measure, Path)
+    language = "code of the language of a model that translates between many"
+    add("--source-language CODE", f"{language}, of the source")
+    add(
+        "--target-language CODE", f"{language}, of the target; for BLEU, of any (the file's ending)"
+    )
+    options = parser.parse_args(arguments)
+    if options.measure is not None:
+        if options.model is None:
+            parser.error("--measure needs a MODEL")
+        source, reference = options.measure
+        named = given(options, LANGUAGES)
+        print(json.dumps(_measured(options.model, source, reference, named)))
+        return
+    from keras_attention.data.presets import catalogue
+
+    rows = [row for row in catalogue().values() if _has(row, options.model)]
+    if not rows:
+        raise ValueError(
+            f"No model in the list has '{options.model}'. Without MODEL, all are listed."
+        )
+    for row in rows:
+        print(json.dumps(row, ensure_ascii=False) if options.json else _shown(row))
+
+
+def _has(row: dict[str, Any], word: str | None) -> bool:
+    return word is None or any(
+        word.lower() in str(row[name]).lower() for name in ("handle", "languages", "family")
+    )
+
+
+def _shown(row: dict[str, Any]) -> str:
+    size = row["parameters"] and f"{row['parameters'] / 1e6:.0f} M"
+    known = (row["languages"], row["family"], size, row["license"], row["published"])
+    return "  ".join([row["handle"], *(str(each) for each in known if each)])
+
+
+def _measured(
+    model: str, source: Path, reference: Path, named: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the scores of a model's translations of the lines of a file."""
+    from keras_attention.data.parallel_text import FilePairs
+    from keras_attention.data.text_files import language_of_file
+    from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
+
+    pairs = list(FilePairs(source, reference))
+    texts, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    told = languages_for(model, named)
+    check_model(model, **told)
+    language = named.get("target_language") or language_of_file(reference)
+    translations = light_translator(model, **told)(texts)
+    scores = {
+        "bleu": corpus_bleu(translations, references, language=language),
+        "chrf": corpus_chrf(translations, references),
+    }
+    return {
+        "handle": model,
+        "test": [source.name, reference.name],
+        "sentences": len(texts),
+        **{name: round(each.score, 2) for name, each in scores.items()},
+        "signatures": [each.signature for each in scores.values()],
+    }
+
+
+def languages_for(model: str, named: Mapping[str, str]) -> dict[str, str]:
+    """Return the given languages that a model must be told; of others, the target is BLEU's alone."""
+    if is_run(model):
+        return {}
+    tokenizer = preset_of(model).tokenizer
+    known = tokenizer.languages or tokenizer.tags
+    is_told = bool(tokenizer.languages) or named.get("target_language") in known
+    return {name: code for name, code in named.items() if is_told or name == "source_language"}
 
 
 def is_run(model: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,10 @@ def load(preset: str | os.PathLike[str] | Loaded, positions: str = POSITIONS[0])
             f"{folder.name} FOLDER`), and give the folder."
         )
     if not folder.is_dir():
-        raise FileNotFoundError(f"There is no folder '{folder}'.")
+        hint = " Download its files, unpack them, and give their folder." * (
+            "https:" in str(preset)
+        )
+        raise FileNotFoundError(f"There is no folder '{folder}'.{hint}")
     found = format_of(folder)
     if found is None:
         names = sorted(file.name for file in folder.iterdir())
@@ -95,6 +99,23 @@ def is_preset(name: Any) -> bool:
     return name in TRAINED or is_handle(name) or os.sep in name or os.path.isdir(name)
 
 
+def catalogue() -> dict[str, dict[str, Any]]:
+    """Return what is known of the package's models and of public ones, by their handles or addresses.
+
+    That their files are of a format that is read was checked in a list of them that `source` names.
+    `published` is a score that its maker has published, measured by nobody here.
+
+    >>> catalogue()["hf://facebook/m2m100_418M"]["family"]
+    'M2M-100'
+    """
+    rows = json.loads(_beside("catalogue.json").read_text("utf-8"))
+    return {row["handle"]: row for row in rows}
+
+
+def _beside(name: str) -> Path:
+    return Path(__file__).resolve().parents[1] / "presets" / name
+
+
 def tokenizer_of_preset(preset: str | os.PathLike[str]) -> Tokenizer:
     """Return the tokenizer of a pretrained model; see `Translator.from_preset` for what it takes."""
     return load(preset).tokenizer
@@ -107,7 +128,7 @@ Tokenizer.from_preset = staticmethod(tokenizer_of_preset)
 def preset_folder(preset: str | os.PathLike[str]) -> Path:
     """Return the folder of a preset, which need not exist if a path is given."""
     if isinstance(preset, str) and preset in TRAINED:
-        return Path(__file__).resolve().parents[1] / "presets" / preset
+        return _beside(preset)
     if is_handle(preset):
         return download(str(preset))
     folder = check_path("preset", preset)

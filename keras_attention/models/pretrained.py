@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Self, cast
 
-from keras_attention.data.presets import is_preset, load
+from keras_attention.data.presets import catalogue, is_preset, load
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.torch_transformer import read_torch
 from keras_attention.models.declared import assign_weights
@@ -25,6 +25,24 @@ class Pretrained:
     def big(cls, vocabulary_size: int = 37000, **kwargs: Any) -> Self:
         """Return the paper's big model (Table 3, last row)."""
         return cls.from_preset("big", vocabulary_size=vocabulary_size, **kwargs)
+
+    @classmethod
+    def presets(cls) -> dict[str, dict[str, Any]]:
+        """Return what is known of pretrained models: the package's own, and public ones.
+
+        Returns:
+            By the handle for `from_preset`, or the address of files that are downloaded and unpacked first:
+            a dict with `languages`, `family`, `parameters`, `license`, `published` (the score that its maker
+            has published) and `source` (where the list of its files stands, by which its format was
+            checked); None for what that does not say.
+
+        Example:
+
+        >>> from keras_attention.models.transformer import Transformer
+        >>> Transformer.presets()["demo_en_de"]["languages"]
+        'en-de'
+        """
+        return catalogue()
 
     @classmethod
     def from_preset(

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Translator
+from keras_attention import Transformer, Translator, corpus_bleu
 from keras_attention.cli import main as commands
 from keras_attention.cli import streams, translate
 from keras_attention.cli.main import COMMANDS, main
@@ -305,6 +305,42 @@ def test_a_run_in_one_line(run, translator):
     for start in (Translator.from_run, Translator.from_preset):
         with pytest.raises(ValueError, match="must be a path"):
             start(3)
+
+
+def test_public_models_are_listed_with_their_sources(capsys):
+    main(["models", "--json"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["handle"]: row for row in rows} == Transformer.presets() and 40 <= len(rows) <= 60
+    assert all(row["handle"] and row["languages"] and row["family"] for row in rows)
+    assert all(re.search(r"\.(json|yml|py)$", row["source"]) for row in rows)
+    main(["models", "M2M"])
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown] == [
+        f"hf://facebook/m2m100_{n}" for n in ("418M", "1.2B")
+    ]
+    with pytest.raises(SystemExit):
+        main(["models", "no such model"])
+    address = next(row["handle"] for row in rows if row["family"].startswith("Tatoeba"))
+    with pytest.raises(FileNotFoundError, match="Download its files, unpack them"):
+        Translator.from_preset(address)
+
+
+def test_a_model_is_measured(tmp_path, capsys):
+    translator = Translator.from_preset("demo_en_de", show_progress=False)
+    texts = ["The dog sleeps.", "The old teacher reads the book."]
+    references = [translator(texts[0]), "Kein Wort davon."]
+    for name, lines in (("a.en", texts), ("a.de", references)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    main(["models", "demo_en_de", "--measure", str(tmp_path / "a.en"), str(tmp_path / "a.de")])
+    found = json.loads(capsys.readouterr().out)
+    translations = translator(texts)
+    assert found["bleu"] == round(corpus_bleu(translations, references, language="de").score, 2)
+    assert (found["handle"], found["test"], found["sentences"]) == (
+        "demo_en_de",
+        ["a.en", "a.de"],
+        2,
+    )
+    assert 0 < found["chrf"] < 100 and "tok:13a" in found["signatures"][0]
 
 
 def help_of(words, capsys):

@@ -112,6 +112,7 @@ def test_a_wrong_value_is_refused(
         "average": [str(run), "--output", "new.keras"],
         "export": [str(run), "new", "--format", "ctranslate2"],
         "preset": [str(run), "new"],
+        "models": [str(run)],
         "serve": [str(run)],
     }
     before = sorted(run.rglob("*"))
