@@ -47,17 +47,19 @@ def expect_theme(locator, theme):
 
 def expect_accessible(page, axe):
     """axe-core finds nothing, in light and dark."""
-    page.evaluate(axe)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.locator(f".attention-viewer[data-theme={scheme}]").wait_for()
-        # The size of targets is a rule of WCAG 2.2, which is off as it stands.
-        found = page.evaluate("axe.run({ rules: { 'target-size': { enabled: true } } })")
-        assert len(found["passes"]) > 20
-        violations = [
-            (one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]
-        ]
-        assert violations == [], scheme
+        assert problems_of(page, axe) == [], scheme
+
+
+def problems_of(page, axe):
+    """What axe-core finds in a page or a frame."""
+    page.evaluate(axe)
+    # The size of targets is a rule of WCAG 2.2, which is off as it stands.
+    found = page.evaluate("axe.run({ rules: { 'target-size': { enabled: true } } })")
+    assert len(found["passes"]) > 20
+    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in found["violations"]]
 
 
 def saved(page, button):

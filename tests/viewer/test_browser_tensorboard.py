@@ -8,7 +8,14 @@ import pytest
 from keras_attention import SummaryWriter
 from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
 from tests.viewer.heads import SOURCE, entry, pointing, self_attention
-from tests.viewer.looks import cell, expect_pressed, expect_text, expect_theme, texts
+from tests.viewer.looks import (
+    cell,
+    expect_pressed,
+    expect_text,
+    expect_theme,
+    problems_of,
+    texts,
+)
 from tests.viewer.served import NEEDS_PLUGIN, tensorboard, until
 
 pytestmark = [pytest.mark.backends("torch"), NEEDS_PLUGIN]
@@ -68,6 +75,14 @@ def test_the_tab_opens_by_a_click_and_shows_the_newest_step(tab_visits, address)
     data = "/plugin/attention/"
     asked = [url.split(data)[1].split("?")[0] for url in tab_visits.requests if data in url]
     assert [name for name in asked if "." not in name][:3] == ["index", "header", "weights"]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_in_the_tab(tab, axe, dark):
+    page, frame = tab("&p.attention.word=r1&p.attention.scatter=entropy,distance", dark)
+    frame.locator(".thumbs canvas").first.wait_for()
+    expect_theme(frame.locator(".attention-viewer"), "dark" if dark else "light")
+    assert problems_of(page.frames[1], axe) == []
 
 
 def test_layer_head_word_step_run_and_difference(tab):
