@@ -43,10 +43,7 @@ def multi_head_attention(query, value, weights, allowed, key=None):
                     return x @ kernels[part][:, n] + bias
 
                 concatenated[n], scores[b, n, t] = attend(
-                    project(query[b, t], 0),
-                    project(key[b], 1),
-                    project(value[b], 2),
-                    allowed[b, t],
+                    project(query[b, t], 0), project(key[b], 1), project(value[b], 2), allowed[b, t]
                 )
             outputs[b, t] = np.einsum("nv,nvd->d", concatenated, kernels[3]) + biases[3]
     return outputs, scores

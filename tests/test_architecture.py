@@ -265,7 +265,7 @@ ROOMS_WITH_WEIGHTS = (
 )
 KNOWN_ENDS = {
     # Variables of Keras' own layers and generators, which say what they are by their names alone.
-    "training/checkpoint_store.py: v.path.endswith('seed_generator_state')",
+    "training/checkpoint_store.py: v.path.endswith('seed_generator_state')"
 }
 
 

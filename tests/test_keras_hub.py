@@ -120,10 +120,7 @@ def test_it_trains(saved):
 @pytest.mark.backends("torch")
 def test_what_is_refused(saved):
     task = keras_hub.models.Seq2SeqLM.from_preset(saved)
-    with pytest.raises(
-        ValueError,
-        match="Text 1 has 11 tokens.* room for 10.*larger `encoder_seq",
-    ):
+    with pytest.raises(ValueError, match="Text 1 has 11 tokens.* room for 10.*larger `encoder_seq"):
         task.preprocessor.generate_preprocess(["a", "b" * 9], encoder_sequence_length=10)
     with pytest.raises(ValueError, match="split into tokens in Python"):
         task.preprocessor.generate_preprocess(keras.Input((), dtype="int32"))

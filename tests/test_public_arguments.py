@@ -18,13 +18,7 @@ import pytest
 from annotated_types import Ge, Gt, Le, Lt
 
 import keras_attention
-from keras_attention import (
-    TokenBatches,
-    Tokenizer,
-    TokenStore,
-    Transformer,
-    corpus_from_files,
-)
+from keras_attention import TokenBatches, Tokenizer, TokenStore, Transformer, corpus_from_files
 from keras_attention.callbacks import Budget, Checkpoints
 from keras_attention.data import Filters
 from keras_attention.decoding import ForcedPrefix, Translator

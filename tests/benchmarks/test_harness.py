@@ -114,13 +114,7 @@ def test_peak_memory_is_that_of_the_timed_part():
 def test_medians_and_ratios():
     assert summarize([[5.0, 1.0], [2.0]]).median == 2.0
     # Medians 4 and 2 over all; of the rounds 3/1 and 5/4.
-    spread = ratio(
-        [[3.0, 3.0], [5.0, 5.0]],
-        of=[
-            [1.0],
-            [4.0],
-        ][:2],
-    )
+    spread = ratio([[3.0, 3.0], [5.0, 5.0]], of=[[1.0], [4.0]][:2])
     assert (spread.median, spread.least, spread.most) == (4.0 / 2.5, 1.25, 3.0)
     with pytest.raises(ValueError, match="shorter|longer"):
         ratio([[1.0]], of=[[1.0], [2.0]])

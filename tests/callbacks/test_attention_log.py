@@ -141,10 +141,7 @@ def test_entries_grow_apart_and_the_last_step_has_one(tmp_path, tokenizer, log):
     model = make_model()
     fit(model, log(shown=2), updates=13, epochs=2)
     expected = [0, 1, 2, 5, 10, 12, 15, 20, 25, 26]
-    assert steps(tmp_path) == {
-        "attention/0/reference": expected,
-        "attention/1/reference": expected,
-    }
+    assert steps(tmp_path) == {"attention/0/reference": expected, "attention/1/reference": expected}
     assert model.asked == len(expected)  # all sentences at once, and nothing in between
     # The measures rest on all pairs, also on the one that is not shown.
     measures = read(tmp_path)["attention/0/reference"][0].header["measures"]["encoder"]

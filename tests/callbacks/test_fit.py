@@ -64,10 +64,7 @@ def test_curves(tmp_path):
     }
     assert [step for step, _ in values["quality/loss"]] == list(expected)
     for (step, loss), rate, error in zip(
-        values["quality/loss"],
-        values["rate/learning_rate"],
-        values["train/mae"],
-        strict=True,
+        values["quality/loss"], values["rate/learning_rate"], values["train/mae"], strict=True
     ):
         assert loss == pytest.approx(expected[step], rel=1e-4)
         assert rate == (step, pytest.approx(1e-12 * (step + 1), rel=1e-5))

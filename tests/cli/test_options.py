@@ -34,10 +34,7 @@ TOML = {
 def settings():
     """A setting of each annotation."""
     found = {}
-    for outer, known in (
-        ("%s", train.settings()),
-        ("model_arguments = {%s}", model_rules()),
-    ):
+    for outer, known in (("%s", train.settings()), ("model_arguments = {%s}", model_rules())):
         for name, rule in known.items():
             found.setdefault((outer, str(rule)), (outer, name, rule))
     return found.values()

@@ -169,10 +169,7 @@ T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 @pytest.mark.parametrize("ids", [FAIRSEQ, T5, {"pad_id": 3}])
 def test_sentence_piece_models_of_others_keep_their_ids(kind, ids):
     model = trained(["the dog sees the cat", "send the cat"], 45, model_type=kind, **ids)
-    peer, tokenizer = (
-        sentencepiece.SentencePieceProcessor(model_proto=model),
-        Tokenizer(model),
-    )
+    peer, tokenizer = (sentencepiece.SentencePieceProcessor(model_proto=model), Tokenizer(model))
     assert tokenizer.pad_token_id == tokenizer.start_token_id == peer.pad_id()
     assert (tokenizer.end_token_id, tokenizer.unknown_token_id) == (peer.eos_id(), peer.unk_id())
     found = tokenizer.encode("the 日本 dog")

@@ -31,13 +31,7 @@ SAME = [(i, i) for i in range(9)]
             "0-0 1-2 3-1 4-3",
             "<p>Ich <u>fahre</u> <b>gern</b> dies.</p>",
         ),
-        (
-            "a <i>b <b>c</b></i> d",
-            "a b c d",
-            "D C B A",
-            "0-3 1-2 2-1 3-0",
-            "D <i><b>C</b> B</i> A",
-        ),
+        ("a <i>b <b>c</b></i> d", "a b c d", "D C B A", "0-3 1-2 2-1 3-0", "D <i><b>C</b> B</i> A"),
         # Of words that are apart, most of its own and fewest others: 1-1 is far from the rest, 2-3 is not.
         (
             "<b>a b c</b> d e",

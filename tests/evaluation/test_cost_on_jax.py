@@ -13,9 +13,7 @@ from keras_attention.models import Transformer
 pytestmark = pytest.mark.backends("jax")
 
 B, S, T = 4, 11, 13
-VARIANTS = {
-    "plain": ({}, S, T),
-}
+VARIANTS = {"plain": ({}, S, T)}
 
 
 def products(jaxpr):

@@ -77,11 +77,7 @@ def expected_bleu(right):
 def test_scores_before_and_after_averaging():
     model, report = make_report()
     titles = list(report["systems"])
-    assert titles == [
-        "first averaged (update-1)",
-        "last checkpoint (update-5)",
-        "average of 3",
-    ]
+    assert titles == ["first averaged (update-1)", "last checkpoint (update-5)", "average of 3"]
     assert model.weight == 3.0  # the average stays in the model
     for title, right in zip(titles, (1, 5, 3), strict=True):
         system = report["systems"][title]

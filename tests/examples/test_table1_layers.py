@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 from table1_layer_complexity import LAYER_TYPES
-from table1_layers import (
-    AttentionCore,
-    layer_flops,
-    make_layer,
-    path_length,
-    path_length_formula,
-)
+from table1_layers import AttentionCore, layer_flops, make_layer, path_length, path_length_formula
 
 pytestmark = pytest.mark.backends("tensorflow")
 

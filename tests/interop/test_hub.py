@@ -78,8 +78,7 @@ def test_without_network(monkeypatch, tmp_path, mirror, site):
     assert hub.calls == [("owner/name", None, False), ("owner/name", None, True)]
     fake(monkeypatch, tmp_path, NEEDED, online=False)
     with pytest.raises(
-        ConnectionError,
-        match=f"no route to host.* of {site}/owner/name/tree/main by hand.*folder",
+        ConnectionError, match=f"no route to host.* of {site}/owner/name/tree/main by hand.*folder"
     ):
         download("hf://owner/name")
 
@@ -118,8 +117,7 @@ def test_wrong_handles(handle, message):
 
 
 @pytest.mark.parametrize(
-    "handle, package",
-    [("hf://owner/name", "huggingface_hub"), ("kaggle://a/b/c/d", "kagglehub")],
+    "handle, package", [("hf://owner/name", "huggingface_hub"), ("kaggle://a/b/c/d", "kagglehub")]
 )
 def test_says_what_to_install(handle, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)

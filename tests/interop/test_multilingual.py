@@ -347,11 +347,7 @@ def test_ids_of_the_authors_own_folder(made, tmp_path):
     (folder / "tokenizer_config.json").unlink()
     tokenizer = load(folder).tokenizer
     size = len(pieces_of(sentence_pieces()))
-    assert tokenizer.languages == {
-        "eng_Latn": size + 1,
-        "zul_Latn": size + 2,
-        "deu_Latn": size + 3,
-    }
+    assert tokenizer.languages == {"eng_Latn": size + 1, "zul_Latn": size + 2, "deu_Latn": size + 3}
     whole = load(made["nllb"][0]).tokenizer.in_languages("eng_Latn")
     assert tokenizer.in_languages("eng_Latn").encode(TEXTS[0])[1:] == whole.encode(TEXTS[0])[1:]
 

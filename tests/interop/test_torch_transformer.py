@@ -41,12 +41,7 @@ def expected_logits(model, table, softmax, layout="interleaved"):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"norm_first": True},
-        {"activation": "gelu", "layer_norm_eps": 0.1},
-    ],
+    "options", [{}, {"norm_first": True}, {"activation": "gelu", "layer_norm_eps": 0.1}]
 )
 @pytest.mark.parametrize("tied", [True, False])
 def test_logits(options, tied):

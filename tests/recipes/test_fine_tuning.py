@@ -37,12 +37,7 @@ SETTINGS = {
 
 
 # As no one would train: the weights move by their own size.
-HARMFUL = {
-    "model_arguments": {},
-    "peak_learning_rate": 0.1,
-    "cooldown": 0.5,
-    "warmup_steps": 1,
-}
+HARMFUL = {"model_arguments": {}, "peak_learning_rate": 0.1, "cooldown": 0.5, "warmup_steps": 1}
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.recipes.process_jobs import (
-    CONFIG,
-    SIZES,
-    in_parts,
-    jobs_in_processes,
-    reported,
-    train,
-)
+from tests.recipes.process_jobs import CONFIG, SIZES, in_parts, jobs_in_processes, reported, train
 from tests.recipes.process_parts import parts_of
 from tests.recipes.small_runs import small_corpus
 

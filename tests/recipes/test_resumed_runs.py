@@ -28,12 +28,7 @@ from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
 from keras_attention.training.distribution import Devices
 from keras_attention.training.moving_average import load_moving_average
-from keras_attention.utils.files import (
-    read_json,
-    read_signed_json,
-    write_json,
-    write_signed_json,
-)
+from keras_attention.utils.files import read_json, read_signed_json, write_json, write_signed_json
 from keras_attention.utils.run_folder import RunFolder
 from tests.helpers import contents
 from tests.recipes.small_runs import SMALL, small_corpus, training_alone, write_files
@@ -334,11 +329,7 @@ def test_a_checkpoint_that_says_nothing_of_a_cooldown_is_read(files, cooled, tmp
 
 
 @pytest.mark.parametrize(
-    "changes, frozen",
-    [
-        ({}, set()),
-        ({"peak_learning_rate": 0.01}, {"steps", "minutes"}),
-    ],
+    "changes, frozen", [({}, set()), ({"peak_learning_rate": 0.01}, {"steps", "minutes"})]
 )
 def test_a_budget_that_a_learning_rate_follows_may_not_change(changes, frozen):
     config = dataclasses.replace(TINY, **changes)

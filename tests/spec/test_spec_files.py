@@ -8,11 +8,7 @@ import pytest
 from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.parts import as_array
-from keras_attention.utils.files import (
-    DamagedFile,
-    read_signed_json,
-    write_signed_json,
-)
+from keras_attention.utils.files import DamagedFile, read_signed_json, write_signed_json
 from tests.spec.test_spec import EVERY_OPTION, model_with
 
 pytestmark = pytest.mark.backends("torch")

@@ -14,12 +14,7 @@ from keras_attention_viewer.tokens import split_words
 from tools.demo_grammar import lexicon
 from tools.demo_grammar.clauses import Clause
 from tools.demo_grammar.corpus import ENGLISH_WORDS, demo_examples, split_of
-from tools.demo_grammar.phrases import (
-    DETERMINERS,
-    SPEAKERS,
-    noun_phrase,
-    pronoun,
-)
+from tools.demo_grammar.phrases import DETERMINERS, SPEAKERS, noun_phrase, pronoun
 from tools.demo_grammar.sentences import CONSTRUCTIONS
 from tools.demo_grammar.words import ADJECTIVES, NOUNS, VERBS
 

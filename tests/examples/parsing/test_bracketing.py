@@ -4,11 +4,7 @@ import dataclasses
 
 import pytest
 from nltk import Tree
-from parsing.bracketing import (
-    BracketingRules,
-    bracketing_counts,
-    bracketing_f1,
-)
+from parsing.bracketing import BracketingRules, bracketing_counts, bracketing_f1
 
 pytestmark = pytest.mark.backends("tensorflow")
 
