@@ -1,4 +1,4 @@
-"""`check_parallelism` on several devices, and two processes that train as one: the documented commands."""
+"""Several devices of one process, and two processes that train as one, by the documented commands."""
 
 import argparse
 import json
@@ -20,20 +20,24 @@ on_many_devices = pytest.mark.backends("tensorflow", "jax")
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """Of 1 and 2 logical devices and 4 slices, in a process of its own: devices come first."""
-    path = tmp_path_factory.mktemp("certificate") / "certificate.json"
-    # How tests set the backend up, and the tool.
-    program = "import tests.conftest; from tools.verify_parallelism import main; main()"
-    result = subprocess.run(
-        [sys.executable, "-c", program, "--json", path]
-        + "--replicas 1 2 --accumulation-steps 4".split(),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+def two_devices(tmp_path_factory):
+    """The folder in which on_two_devices.py has written, and what it said."""
+    folder = tmp_path_factory.mktemp("devices")
+    program = [sys.executable, "-m", "tests.training.on_two_devices", str(folder)]
+    result = subprocess.run(program, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stdout + result.stderr[-3000:]
-    return json.loads(path.read_text("utf-8"))
+    return folder, result.stderr
+
+
+@pytest.fixture(scope="module")
+def certificate(two_devices):
+    """Of 1 and 2 logical devices and 4 slices."""
+    return json.loads((two_devices[0] / "certificate.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def found(two_devices):
+    return json.loads((two_devices[0] / "found.json").read_text("utf-8"))
 
 
 @on_many_devices
@@ -91,3 +95,32 @@ def test_two_processes_train_as_one(tmp_path):
     for found in together:
         assert found["losses"] == pytest.approx(alone["losses"], rel=1e-5)
         assert verify_processes.difference(found, alone, "weights") < 1e-5
+
+
+@pytest.mark.backends("tensorflow")
+def test_an_infinite_gradient_of_one_replica_changes_none(found):
+    numbers, kept, refused = found["infinity"]
+    assert numbers == [0, 2, 2]
+    assert kept
+    assert "mixed_bfloat16" in refused  # Loss scaling would look at the first replica only.
+
+
+@pytest.mark.backends("tensorflow")
+def test_branches_stay_on_the_simplex_and_learn_as_on_one_device(found):
+    one, two = (np.array(weights) for weights in found["branches"])
+    assert one.shape == (4, 2)
+    np.testing.assert_allclose(two.sum(-1), 1, atol=1e-6)
+    assert two.min() >= 0
+    np.testing.assert_allclose(two, one, atol=1e-3)
+
+
+@pytest.mark.backends("tensorflow")
+def test_losses_of_a_whole_run_are_those_of_one_device(found, two_devices):
+    assert all(f"Device: {count} CPU." in two_devices[1] for count in (1, 2))
+    one, shared = found["histories"]
+    assert one[-1]["updates"] == 9 and len(one) > 1
+    assert one[-1]["loss"] < one[0]["loss"]
+    assert [epoch["updates"] for epoch in shared] == [epoch["updates"] for epoch in one]
+    for name in ("loss", "val_perplexity"):
+        expected = pytest.approx([epoch[name] for epoch in one], rel=1e-5)
+        assert [epoch[name] for epoch in shared] == expected
