@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 
 import pytest
 
@@ -115,10 +114,3 @@ def test_options_that_do_not_go_together_are_refused(
     monkeypatch.chdir(tmp_path)
     assert message in refused("attention", "demo_en_de", *options)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_extra_is_named(monkeypatch, refused):
-    monkeypatch.delitem(sys.modules, "keras_attention.serving.server", raising=False)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    told = refused("attention", "demo_en_de", "--serve")
-    assert "pip install 'keras-attention-transformer[serve]'" in told

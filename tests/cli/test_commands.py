@@ -2,6 +2,7 @@
 
 import gzip
 import importlib
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import keras
@@ -24,6 +26,7 @@ from keras_attention.engine import select
 from keras_attention.recipes.aligning import with_details
 from keras_attention.recipes.saving import save_model
 from keras_attention.utils import progress
+from keras_attention.utils.agreed import agreed, is_told_here
 from keras_attention.utils.run_folder import RunFolder
 from tests.cli.conftest import as_lines, as_text
 from tests.helpers import contents
@@ -64,6 +67,7 @@ def test_a_pipe_is_read_as_a_file_is(run, command, tmp_path):
         for data in (plain, b"\xef\xbb\xbf" + plain, gzip.compress(plain)):
             shown = command(name, run, typed=data).out
             assert written.setdefault(name, shown) == shown
+    assert command("translate", run, "--input", "-", typed=text).out == written["translate"]
     (tmp_path / "new.gz").write_bytes(gzip.compress(text))
     assert command("translate", run, "--input", tmp_path / "new.gz").out == written["translate"]
 
@@ -245,6 +249,31 @@ def test_what_is_no_text_is_not_translated(run, refused, data, message):
     assert f"'the standard input', {message}" in error
 
 
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        (b"a\n" + b"b" * 301, ["--max-line", 300], "Line 2 has 301 characters; at most 300"),
+        (b"a" * 20_001, [], "Line 1 has 20,001 characters; at most 20,000"),
+    ],
+)
+def test_a_line_that_is_too_long_is_named(run, refused, text, options, message):
+    assert message in refused("translate", run, *options, typed=text)
+
+
+def test_a_result_that_came_meanwhile_is_not_replaced(run, monkeypatch, tmp_path):
+    output = tmp_path / "out"
+
+    class Meanwhile(io.BytesIO):
+        def readinto1(self, buffer):
+            output.write_text("theirs")
+            return super().readinto1(buffer)
+
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=Meanwhile(b"a\n")))
+    with pytest.raises(FileExistsError, match="was left as it is"):
+        translate.main([str(run), "--output", str(output)], "translate")
+    assert output.read_text() == "theirs"
+
+
 def test_a_pipe_that_is_closed_early_ends_quietly(run, tmp_path):
     """In a process of its own, whose reader ends at once."""
     lines = tmp_path / "in.txt"
@@ -302,9 +331,8 @@ def test_a_run_in_one_line(run, translator):
     assert Translator.from_run(run, beam_size=1).beam_size == 1
     with pytest.raises(ValueError, match="is not the folder of a run"):
         Translator.from_run(run / "tokenizer")
-    for start in (Translator.from_run, Translator.from_preset):
-        with pytest.raises(ValueError, match="must be a path"):
-            start(3)
+    with pytest.raises(ValueError, match="must be a path"):
+        Translator.from_run(3)
 
 
 def test_public_models_are_listed_with_their_sources(capsys):
@@ -358,15 +386,18 @@ def test_every_command_has_help(name, capsys):
         assert f"  keras-attention {name} " in shown.partition("example")[2]
 
 
-def test_help_needs_no_keras():
+def test_help_needs_no_keras_and_no_docstrings():
+    """`python -OO` drops them."""
     program = (
         "import sys, keras_attention_light\n"
         "from keras_attention.cli.main import main\n"
         "try: main(['train', '--help'])\n"
         "except SystemExit: print('keras' in sys.modules, 'numpy' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    words = [sys.executable, "-OO", "-c", program]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False False", done.stderr
+    assert "--preset" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -392,6 +423,7 @@ def test_the_overview(capsys):
     "error,code",
     [
         (ValueError("bad"), 2),
+        (agreed(ValueError("bad"), is_told_here=False), 2),  # Another process tells it.
         (FileNotFoundError(2, "no file"), 2),
         (OSError(28, "No space left"), 1),
         (MemoryError("full"), 1),
@@ -408,7 +440,9 @@ def test_exit_codes(monkeypatch, error, code, capsys):
     with pytest.raises(SystemExit) as left:
         main(["train"])
     assert left.value.code == code
-    assert "Traceback" not in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert is_told_here(error) or told == ""
 
 
 @pytest.mark.parametrize("engine", ["numba", "ctranslate2"])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from keras_attention import Translator
-from keras_attention.cli import evaluate
 from keras_attention.evaluation import corpus_bleu, paired_tests, report_text
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json
@@ -153,13 +152,6 @@ def test_bad_use_of_runs(two_runs, refused, options, message):
     places = {run.name: str(run) for run in two_runs}
     assert message in refused("evaluate", *(option.format(**places) for option in options))
     assert contents(two_runs[0]) == before
-
-
-def test_a_run_and_a_preset_of_the_same_languages_are_compared(run):
-    words = [str(run), "demo_en_de", *map(str, pair(run))]
-    options = evaluate._parser("evaluate").parse_args(words)
-    evaluate._check_models(options)
-    assert options.target_language == "de"
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, run, refused):

@@ -41,38 +41,27 @@ def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "backend, message",
+    "backend, settings, message",
     [
-        ("tensorflwo", "must be one of tensorflow, jax, torch. Did you mean 'tensorflow'?"),
-        ("torch", "the package 'torch' is not installed. Install it: pip install torch"),
-    ],
-)
-def test_a_backend_that_is_not_there(backend, message, monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", backend)
-    monkeypatch.delitem(sys.modules, "keras")
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "torch" else find(name)
-    )
-    with pytest.raises(ImportError, match=re.escape(message)):
-        check_backend()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+        ("tensorflwo", None, "must be one of tensorflow, jax, torch. Did you mean 'tensorflow'?"),
+        ("torch", None, "the package 'torch' is not installed. Install it: pip install torch"),
+        # Or Keras' own settings say it.
+        (None, '{"backend": "torch"}', "Keras' backend is 'torch', and the package 'torch' is not"),
+        (None, '{"backend": "tensorflwo"}', "must be one of tensorflow, jax, torch. Did you mean"),
         (
-            '{"backend": "torch"}',
-            "Keras' backend is 'torch', and the package 'torch' is not installed",
+            None,
+            "[]",
+            "Keras' backend is 'tensorflow', and the package 'tensorflow' is not installed",
         ),
-        ('{"backend": "tensorflwo"}', "must be one of tensorflow, jax, torch. Did you mean"),
-        ("[]", "Keras' backend is 'tensorflow', and the package 'tensorflow' is not installed"),
     ],
 )
-def test_a_backend_of_keras_own_settings_that_is_not_there(content, message, monkeypatch, tmp_path):
-    (tmp_path / "keras.json").write_text(content)
+def test_a_backend_that_is_not_there(backend, settings, message, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    if backend is None:
+        (tmp_path / "keras.json").write_text(settings)
+    else:
+        monkeypatch.setenv("KERAS_BACKEND", backend)
     monkeypatch.delitem(sys.modules, "keras")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=re.escape(message)):

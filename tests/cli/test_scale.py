@@ -95,16 +95,7 @@ def test_the_command_that_prepares(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, "train", 0, 60)
     (line,) = (line for line in COMMANDS if "--prepare-only" in line)
-    small = [
-        "--vocabulary-size",
-        "320",
-        "--preset",
-        "tiny",
-        "--steps",
-        "2",
-        "--batch-tokens",
-        "1920",
-    ]
+    small = "--vocabulary-size 320 --preset tiny --steps 2 --batch-tokens 1920".split()
     main([*arguments_of(line)[1], *small])
     made = contents("runs/de-en")
     stores = {name.rpartition("/")[0] for name in made if name.startswith("store/")}

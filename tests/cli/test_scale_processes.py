@@ -139,16 +139,3 @@ def test_a_port_that_is_taken_and_wrong_words_end_with_a_message(text):
         )
     assert done.returncode == 1 and "is its port free?" in done.stderr
     assert not (text / "run").exists()
-
-
-@pytest.mark.backends("torch")
-def test_what_is_refused_is_told_once_and_ends_all(text):
-    """By the command, too: no process ends well, and nothing is written."""
-    told = shlex.split("train --source-file train.en --target-file train.de --output-dir run")
-    command = [sys.executable, "-m", "keras_attention_light", *told, "--strategy", "data_parallel"]
-    outputs = started(lambda index: [*command, *SMALL, "--seed", str(index)], 2, text)
-    assert [code for code, _ in outputs] == [2, 2]  # bad input
-    message = "The processes disagree: `seed` is 0 in process 0 and 1 in process 1"
-    assert sum(output.count(message) for _, output in outputs) == 1
-    assert "Traceback" not in "".join(output for _, output in outputs)
-    assert not (text / "run").exists()

@@ -214,8 +214,9 @@ def test_what_cannot_be_served_is_refused(refused, options, message):
     assert "ready on" not in error
 
 
-def test_a_missing_extra_is_named(monkeypatch, refused):
+@pytest.mark.parametrize("words", ["serve demo_en_de", "attention demo_en_de --serve"])
+def test_a_missing_extra_is_named(monkeypatch, refused, words):
     for name in [name for name in sys.modules if name.startswith("keras_attention.serving.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert "pip install 'keras-attention-transformer[serve]'" in refused("serve", "demo_en_de")
+    assert "pip install 'keras-attention-transformer[serve]'" in refused(*words.split())

@@ -180,10 +180,3 @@ def test_errors_of_the_work_stay_what_they_are(tmp_path):
     (tmp_path / "text").write_text("one\n")
     with open(tmp_path / "text", "rb") as stream, pytest.raises(BrokenPipeError):
         chunks_as_they_come(stream, "a file", lambda *_: (_ for _ in ()).throw(BrokenPipeError()))
-
-
-def test_help_without_docstrings():
-    """`python -OO` drops them."""
-    done = started([sys.executable, "-OO", "-m", "keras_attention_light", "train", "--help"])
-    assert done.returncode == 0, done.stderr
-    assert b"--preset" in done.stdout

@@ -19,7 +19,6 @@ from keras_attention.recipes import TranslationConfig
 from keras_attention.recipes import order as recipe
 from keras_attention.recipes import plan as planning
 from keras_attention.recipes.run import Run
-from keras_attention.utils.arguments import rules
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, write_files
 
@@ -383,12 +382,6 @@ def test_a_file_to_translate_that_is_no_text_is_refused_before_training(
     assert [path.name for path in tmp_path.iterdir()] == ["new.en"]
 
 
-def test_files_of_unequal_length_are_named(tmp_path, refused):
-    (tmp_path / "a.en").write_text("one\ntwo\n")
-    (tmp_path / "a.de").write_text("eins\n")
-    assert "a.de" in refused("train", *text_of([tmp_path / "a.en", tmp_path / "a.de"]))
-
-
 @pytest.mark.parametrize(
     "text, warmup",
     [
@@ -424,17 +417,6 @@ def test_from_two_text_files_to_translations(tmp_path, capsys):
     assert "BLEU" in capsys.readouterr().out
 
 
-def test_a_training_that_diverges_ends_with_1(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(
-        rules(TranslationConfig), "peak_learning_rate", float | None
-    )  # as none may be
-    own = text_of(write_files(tmp_path, "mine", 0, 60))
-    with pytest.raises(SystemExit) as error:
-        start(*own, "--steps", 8, "--peak-learning-rate", 1e30, "--output-dir", tmp_path / "run")
-    assert error.value.code == 1
-    assert "Training met a gradient that is not finite in update" in capsys.readouterr().err
-
-
 def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
     arguments = ["--steps", 7, "--num-layers", 3, "--max-ratio", 2.5, "--dump-config"]
     start(*arguments, recipes={"demo": SMALL})
@@ -466,10 +448,12 @@ def test_other_depths_are_refused(refused, given):
 
 
 def test_text_of_ones_own_from_a_settings_file(asked, tmp_path, capsys):
-    dev = write_files(tmp_path, "dev", 60, 9)
     own = text_of(write_files(tmp_path, "train", 0, 60))
-    own += ["--validation-files", *dev, "--drop-duplicates"]
+    for option, first, count in (("validation", 60, 9), ("test", 69, 8)):
+        own += [f"--{option}-files", *write_files(tmp_path, option, first, count)]
+    own.append("--drop-duplicates")
     corpus, config, _ = asked(*own)
+    assert [len(text) for text in corpus.splits.values()] == [60, 9, 8]
     start(*own, "--dump-config")
     (tmp_path / "run.toml").write_text(capsys.readouterr().out)
     corpus_again, config_again, _ = asked("--config", tmp_path / "run.toml")
@@ -493,14 +477,6 @@ def test_a_wrong_file_ends_the_command_before_anything(
     (tmp_path / "run.toml").write_text(text)
     told = refused("train", "--config", tmp_path / "run.toml")
     assert all(message in told for message in messages), told
-
-
-def test_own_validation_and_test_files(asked, tmp_path):
-    parts = {"train": (0, 60), "dev": (60, 9), "test": (69, 8)}
-    files = {name: write_files(tmp_path, name, *part) for name, part in parts.items()}
-    own = text_of(files["train"])
-    corpus, *_ = asked(*own, "--validation-files", *files["dev"], "--test-files", *files["test"])
-    assert [len(text) for text in corpus.splits.values()] == [60, 9, 8]
 
 
 @pytest.mark.parametrize("twice", [["--test-files", 0, 1], ["--validation-files", 2, 2]])
