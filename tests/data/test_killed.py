@@ -1,5 +1,7 @@
 """Tokenizer, token store, corpus, archive: killed at any change of files, whole after the next try."""
 
+import os
+
 import pytest
 
 from keras_attention import load_corpus, write_corpus
@@ -12,6 +14,12 @@ pytestmark = [
     pytest.mark.backends("tensorflow"),
     pytest.mark.skipif(not CAN_FORK, reason="needs fork"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def without_flushing(monkeypatch):
+    """It takes most of the time; the disk goes on."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def check_every_kill(tmp_path, work, at_least):

@@ -100,7 +100,7 @@ def loaded(folder):
 
 
 @pytest.mark.filterwarnings("ignore::keras_attention.decoding.unusual_texts.UnusualText")
-@pytest.mark.parametrize(("beam_size", "n_best"), [(1, 1), (4, 1), (4, 4)])
+@pytest.mark.parametrize(("beam_size", "n_best"), [(1, 1), (4, 4)])
 def test_texts_and_scores_of_translator(beam_size, n_best, demo, loaded, tmp_path):
     if beam_size == 1:
         demo = dataclasses.replace(demo, beam_size=1)

@@ -259,14 +259,14 @@ def test_a_listener_that_never_answers_ends_all_within_the_timeout():
         told = {"MASTER_PORT": str(port), "KERAS_ATTENTION_TIMEOUT_MINUTES": "0.05"}
         outputs = started(
             lambda index: [sys.executable, "-c", SILENT],
-            3,
+            2,
             environment=lambda index, count, _: {**environment_of(index, count, port), **told},
             timeout=200,
         )
     for index, (code, text) in enumerate(outputs):
-        message = f"Process {index} of 3 did not find the others at 127.0.0.1:{port} ("
+        message = f"Process {index} of 2 did not find the others at 127.0.0.1:{port} ("
         assert code == 1 and message in text and "and is its port free?" in text
-    assert all("no answer in 3 seconds" in text for _, text in outputs[1:])
+    assert "no answer in 3 seconds" in outputs[1][1]
 
 
 @pytest.mark.parametrize("stop, number", [(0, 0), (1, 0), (0, 15)])
