@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,10 @@ class WeightedRun(Run):
     Args:
         corpus, config, folder, shared: As of `Run`.
         branches: Options of `WeightedTransformer`, beside those of the config.
+        figures: What the log has of the model; by default `branch_weights`.
     """
+
+    kind: type[WeightedTransformer] = WeightedTransformer
 
     def __init__(
         self,
@@ -37,8 +40,9 @@ class WeightedRun(Run):
         folder: Path,
         branches: Mapping[str, str],
         shared: Path | None = None,
+        figures: Callable[[Any], dict[str, Any]] | None = None,
     ):
-        log = BranchLog(MetricsLog(branch_file(folder)))
+        log = BranchLog(MetricsLog(branch_file(folder)), figures=figures)
         super().__init__(corpus, config, folder, shared=shared, callbacks=[log])
         self.branches = branches
 
@@ -52,7 +56,7 @@ class WeightedRun(Run):
             warmup_steps=max(1, config.warmup_steps // 10),
             last_step=None if config.steps is None else config.steps - config.steps // 6,
         )
-        model = WeightedTransformer(**{**plain.get_config(), **self.branches})
+        model = self.kind(**{**plain.get_config(), **self.branches})
         model.compile(
             Adam.from_config({**plain.optimizer.get_config(), "simplex_learning_rate": rate}),
             plain.loss,
@@ -67,17 +71,22 @@ def branch_file(folder: Path) -> Path:
 
 
 class BranchLog(RunCallback):
-    """Logs kappa and alpha of every branched attention of a model, every few updates.
+    """Logs figures of a model every few updates; by default `branch_weights`.
 
-    An entry has the number of the update and, under names such as
-    `"encoder_block_1/self_attention/kappa"`, lists of weights. A resumed run removes the entries of
-    updates that it repeats.
+    An entry has the number of the update and the figures. A resumed run removes the entries of updates
+    that it repeats.
     """
 
-    def __init__(self, log: MetricsLog, every: int = 50):
+    def __init__(
+        self,
+        log: MetricsLog,
+        every: int = 50,
+        figures: Callable[[Any], dict[str, Any]] | None = None,
+    ):
         super().__init__()
         self.log = log
         self.every = every
+        self.figures = figures or branch_weights
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         self._updates = updates_of(self.model)
@@ -95,13 +104,13 @@ class BranchLog(RunCallback):
     def _write_if_due(self) -> None:
         if self._updates > self._written and self._updates % self.every == 0:
             self._written = self._updates
-            self.log.write({"update": self._updates, **branch_weights(self.model)})
+            self.log.write({"update": self._updates, **self.figures(self.model)})
 
 
 def branch_weights(model: Any) -> dict[str, list[float]]:
     """Return kappa and alpha of a model by name, `"BLOCK/ATTENTION/NAME"`; {} for a plain model."""
     return {
         "/".join(weight.path.split("/")[-3:]): keras.ops.convert_to_numpy(weight).tolist()
-        for weight in model.trainable_variables
+        for weight in model.weights
         if weight.path.rpartition("/")[2] in WEIGHTS
     }

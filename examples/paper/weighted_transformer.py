@@ -70,9 +70,6 @@ TABLE_2 = {
     "layers_8": Variation(8, 8, 0.3, 25.5, 25.6),
     "large": Variation(6, 16, 0.3, 26.4, 27.2, 300_000, 250_000),
 }
-# Its Table 3, two layers: BLEU with the learned weights, and with others put in their place.
-TABLE_3 = {"learned": 24.8, "random": 21.1, "uniform": 23.4}
-
 SYSTEMS = {
     "plain": "Transformer",
     "small_start": "the same, starting as small",
@@ -120,11 +117,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Train the three models with each seed, and compare them."""
-    if getattr(options, "steps", LEAST_UPDATES) < LEAST_UPDATES:
-        raise ValueError(
-            f"--updates must be at least {LEAST_UPDATES}: every 50, speed and loss are logged. Received: "
-            f"{options.steps}"
-        )
+    check_updates(options)
     base = common.recipe(options, SMALL)
     if "preset" in options:
         base = dataclasses.replace(base, model_arguments={})
@@ -150,6 +143,15 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         data = {"settings": settings, "seeds": options.seeds, "runs": runs, **report}
         common.write(folder, "weighted_transformer", tables, pictures(runs), data)
     return report
+
+
+def check_updates(options: argparse.Namespace) -> None:
+    """Refuse a training that is too short to be logged."""
+    if getattr(options, "steps", LEAST_UPDATES) < LEAST_UPDATES:
+        raise ValueError(
+            f"--updates must be at least {LEAST_UPDATES}: every 50, speed and loss are logged. Received: "
+            f"{options.steps}"
+        )
 
 
 def trained_and_tested(

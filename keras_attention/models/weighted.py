@@ -45,6 +45,7 @@ class _Branched:
     """Mixin of a block: one of its attentions is a `BranchedAttention`, which contains the network."""
 
     branched_attention = "self_attention"
+    branched_layer: Any = None  # a subclass of `BranchedAttention` in its place
     gated_feed_forward: bool
 
     def __init__(
@@ -61,7 +62,7 @@ class _Branched:
 
     def _attention(self: Any, name: str, hidden_dim: int, *kind: Any, **more: Any) -> Any:
         if name == self.branched_attention:
-            kind = (BranchedAttention,)
+            kind = (self.branched_layer or BranchedAttention,)
             more = {
                 "intermediate_dim": self.intermediate_dim,
                 "branch_feed_forward": self.branch_feed_forward,
@@ -272,10 +273,14 @@ class BranchedAttention(Configured, MultiHeadAttention):
             name=name,
         )
 
+    def branch_weights(self) -> tuple[Any, Any]:
+        """Return what branches are multiplied by, kappa and alpha (M,); a subclass may compute others."""
+        return ops.convert_to_tensor(self.kappa), ops.convert_to_tensor(self.alpha)
+
     def _combine_heads(self, outputs: Any, training: bool | None) -> Any:
         """`sum_i alpha_i FFN(kappa_i head_i W_i^O)` of the heads' outputs `(B, T, N, V)`."""
         heads, layers, dtype = self.num_heads, self.feed_forwards, outputs.dtype
-        kappa, alpha = (ops.convert_to_tensor(part) for part in (self.kappa, self.alpha))
+        kappa, alpha = self.branch_weights()
         scale = ops.cast(kappa if layers else ops.multiply(kappa, alpha), dtype)
         kernel = ops.multiply(ops.cast(self.output_dense.kernel, dtype), scale[:, None, None])
         bias = self.output_dense.bias

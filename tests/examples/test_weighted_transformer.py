@@ -6,7 +6,9 @@ import json
 import common
 import numpy as np
 import pytest
+import weighted_ablation
 import weighted_transformer
+from weighted_ablation import head_correlation
 from weighted_run import BranchLog, branch_weights
 from weighted_transformer import SYSTEMS, compared, shrink, start_ratio
 
@@ -94,7 +96,9 @@ def test_the_log_of_branches_goes_on_where_the_run_does(tmp_path):
 
 
 def test_from_end_to_end_and_again(tmp_path, monkeypatch):
-    config = dataclasses.replace(SMALL, steps=14, bleu_every=common.NEVER, averaged_checkpoints=1)
+    config = dataclasses.replace(
+        SMALL, steps=14, bleu_every=common.NEVER, averaged_checkpoints=1, attention_log=False
+    )
     corpus = small_corpus(tmp_path)
     monkeypatch.setattr("keras_attention.recipes.loop.LOG_EVERY", 4)
     monkeypatch.setattr(weighted_transformer, "SMALL", config)
@@ -131,3 +135,80 @@ def test_from_end_to_end_and_again(tmp_path, monkeypatch):
     assert start() == report
     with pytest.raises(ValueError, match="other settings .steps: 14 there, 101 asked for"):
         start("--updates", "101")
+
+
+def test_heads_that_add_the_same_or_nothing_in_common():
+    model = WeightedTransformer(
+        11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2, dropout=0.0, seed=3
+    )
+    ids = (
+        np.random.default_rng(1).integers(3, 11, (3, 5)),
+        np.random.default_rng(2).integers(3, 11, (3, 4)),
+    )
+    assert 0 < head_correlation(model, *ids) < 0.99
+    layer = model.decoder_blocks[0].cross_attention
+    for part in (layer.query_dense, layer.key_dense, layer.value_dense):
+        kernel = numpy(part.kernel)  # (D, N, K)
+        part.kernel.assign(np.repeat(kernel[:, :1], 2, axis=1))
+    kernel = numpy(layer.output_dense.kernel)  # (N, V, D)
+    layer.output_dense.kernel.assign(np.stack([kernel[0], -3 * kernel[0]]))
+    np.testing.assert_allclose(head_correlation(model, *ids), 1, atol=1e-5)
+    apart = np.arange(8) < 5
+    layer.output_dense.kernel.assign(np.stack([kernel[0] * apart, kernel[0] * ~apart]))
+    np.testing.assert_allclose(head_correlation(model, *ids), 0, atol=1e-6)
+
+
+def test_the_ablation_from_end_to_end(tmp_path, monkeypatch):
+    config = dataclasses.replace(
+        SMALL, steps=14, bleu_every=common.NEVER, averaged_checkpoints=1, attention_log=False
+    )
+    config = dataclasses.replace(config, beam_size=1)
+    corpus = small_corpus(tmp_path)
+    monkeypatch.setattr("keras_attention.recipes.loop.LOG_EVERY", 4)
+    monkeypatch.setattr(BranchLog.__init__, "__defaults__", (7, None))
+    monkeypatch.setattr(weighted_transformer, "SMALL", config)
+    monkeypatch.setattr(common, "corpus_of", lambda options: corpus)
+    chosen = ("plain", "learned", "kappa", "free", "softmax")
+    monkeypatch.setattr(
+        weighted_ablation, "SYSTEMS", {s: weighted_ablation.SYSTEMS[s] for s in chosen}
+    )
+
+    def kappa(translator, *_):  # in place of BLEU, of which the other script's test makes sure
+        found = [w for w in translator.model.weights if w.path.endswith("kappa")]
+        return float(numpy(found[0])[0]) if found else 0.0
+
+    monkeypatch.setattr(weighted_ablation, "bleu", kappa)
+    folder = tmp_path / "out"
+    options = weighted_ablation.parser().parse_args(["--test-sentences", "3", "--seeds", "1"])
+    runs = weighted_ablation.main(options, folder)["runs"]
+    logs = {
+        system: MetricsLog(folder / "runs" / f"{system}-1" / "branches.jsonl").read()
+        for system in weighted_ablation.SYSTEMS
+    }
+    assert [sorted(entry) for entry in logs.pop("plain")] == [["correlation", "time", "update"]] * 3
+    ends = {}
+    for system, entries in logs.items():
+        assert [entry["update"] for entry in entries] == [0, 7, 14]
+        first, last = (
+            {name: values for name, values in entry.items() if isinstance(values, list)}
+            for entry in (entries[0], entries[-1])
+        )
+        moved = {name.rpartition("/")[2] for name in first if first[name] != last[name]}
+        ends[system] = moved, last
+    assert ends["learned"][0] == ends["softmax"][0] == {"kappa", "alpha"}
+    assert ends["kappa"][0] == {"kappa"} and ends["free"][0] == {"kappa", "alpha"}
+    for system, is_kept in {"learned": True, "kappa": True, "free": False}.items():
+        sums = [sum(values) for values in ends[system][1].values()]
+        assert np.allclose(sums, 1, atol=1e-6) == is_kept, system
+    equal = [values for name, values in ends["kappa"][1].items() if name.endswith("alpha")]
+    np.testing.assert_allclose(equal, 0.5)
+    for own in runs.values():
+        assert [update for update, _ in own[0]["correlations"]] == [0, 7, 14]
+        assert 0 < own[0]["correlation"] < 1
+    replaced = runs["learned"][0]["replaced"]
+    assert replaced["uniform"] == 0.5 and replaced["random"] not in (
+        0.5,
+        runs["learned"][0]["bleu"],
+    )
+    text = (folder / "weighted_ablation.txt").read_text("utf-8")
+    assert "23.4" in text and "resolved" in text and "learned by a softmax" in text
