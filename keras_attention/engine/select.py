@@ -166,6 +166,9 @@ class EngineSelector:
                 f"'numba', 'numpy', 'ctranslate2', {own}."
             )
         names = ["numba", backend or "numpy"] if engine == "auto" else [engine]
+        # What neither can, the backend's can, if there is one: it reads arrays, too.
+        if engine == "auto" and not any(needs <= {*ABILITIES[name].offers} for name in names):
+            names += [running_backend()] if is_installed("keras") else []
         refusals = {name: refusal(name, self._spec, self._precision) for name in names}
         for name in names:
             lacks = [LACKS[need] for need in LACKS if need in needs - {*ABILITIES[name].offers}]
