@@ -26,6 +26,18 @@ def test_equals_equation_2():
     np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-5)
 
 
+def test_is_two_convolutions_with_kernels_of_one_position():
+    """Section 3.3: "another way of describing this is as two convolutions with kernel size 1"."""
+    layer = randomized(FeedForward(F))
+    w1, b1, w2, b2 = layer.get_weights()
+    convolutions = keras.Sequential(
+        [keras.layers.Conv1D(F, 1, activation="relu"), keras.layers.Conv1D(D, 1)]
+    )
+    convolutions.build(INPUTS.shape)
+    convolutions.set_weights([w1[None], b1, w2[None], b2])
+    np.testing.assert_allclose(numpy(layer(INPUTS)), numpy(convolutions(INPUTS)), atol=1e-5)
+
+
 def test_another_activation():
     layer = randomized(FeedForward(F, activation="tanh"))
     w1, b1, w2, b2 = layer.get_weights()

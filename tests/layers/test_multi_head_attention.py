@@ -199,6 +199,19 @@ def test_the_softmax_runs_in_float32_under_mixed_precision():
     assert numpy(scores).sum() == pytest.approx(1.0, abs=4e-3)
 
 
+def test_masked_positions_have_no_influence_and_no_gradient():
+    layer = MultiHeadAttention(N, K)
+    query, value = array(B, T, D), array(B, S, D)
+    mask = np.ones((B, T, S), bool)
+    mask[:, :, 3] = False
+    before = numpy(layer(query, value, attention_mask=mask))
+    changed = value.copy()
+    changed[:, 3] += 100.0
+    np.testing.assert_array_equal(numpy(layer(query, changed, attention_mask=mask)), before)
+    changed[:, 2] += 100.0
+    assert np.abs(numpy(layer(query, changed, attention_mask=mask)) - before).max() > 0.1
+
+
 def test_positions_one_at_a_time_equal_all_at_once():
     layer = MultiHeadAttention(N, K, value_dim=V)
     x = array(B, T, D)
