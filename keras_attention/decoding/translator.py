@@ -28,7 +28,7 @@ from keras_attention.decoding.restrictions import (
     has_loop,
 )
 from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
-from keras_attention.decoding.translation import Translation, hypotheses_of
+from keras_attention.decoding.translation import Translation, attention_of, hypotheses_of
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.select import EngineChoice, EngineName, Precision
 from keras_attention.spec.parts import NonFiniteModel
@@ -451,6 +451,11 @@ class Translator(Pretrained):
             f"The model's logits for text {index} are not finite, so nothing could be chosen. Has its "
             "training diverged?"
         )
+
+    @property
+    def watched(self) -> Any:
+        """What has the `attention_scores` of the model: the model itself, or, of a spec, NumPy's."""
+        return attention_of(self.model)
 
     @functools.cached_property
     def _search(self) -> ModelSearch:

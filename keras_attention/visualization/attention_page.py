@@ -132,7 +132,7 @@ def translated_entries(
     found = None if beam is None else [best[0] for best in beam]
     texts = [best.text for best in found] if found is not None else list(given or ())
     entries = attention_entries(
-        translator.model,
+        getattr(translator, "watched", translator.model),
         translator.tokenizer,
         list(zip(sources, texts, strict=True)),
         target="reference" if found is None else "output",

@@ -5,10 +5,12 @@ import gzip
 import json
 import re
 
+import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Translation
+from keras_attention import Tokenizer, Transformer, Translation, Translator
 from keras_attention.visualization import SummaryWriter, attention_entries, save_attention
+from keras_attention.visualization.attention_page import translated_entries
 from keras_attention_viewer import measured
 from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
 from tests.visualization.test_attention_entries import PAIRS, Attending
@@ -156,3 +158,17 @@ def test_a_damaged_log_is_read_up_to_the_damage(tmp_path, tokenizer):
     content[-30] ^= 0xFF  # in the last record
     path.write_bytes(content)
     assert page_of(tmp_path, tokenizer, tmp_path)["importance"] == {"cross": [[0.1, 0.0]]}
+
+
+def test_a_translator_without_keras_shows_what_that_of_the_model_does():
+    light = Translator.from_preset("demo_en_de", engine="numpy")
+    model = Transformer.from_preset("demo_en_de")
+    found = [
+        translated_entries(each, "The dog sleeps.")[0]
+        for each in (light, Translator(model, light.tokenizer, engine="plain"))
+    ]
+    assert found[0].header["tokens"] == found[1].header["tokens"] and len(found[0].weights) == 3
+    for kind, layers in found[0].weights.items():
+        for ours, theirs in zip(layers, found[1].weights[kind], strict=True):
+            assert ours.max() > 2**14  # of 65,535, which is a weight of 1
+            np.testing.assert_allclose(ours.astype(int), theirs.astype(int), atol=2)
