@@ -43,6 +43,14 @@ def test_flops_by_counting():
         assert layer_flops(kind, n, d, k) == 2 * n * weights
 
 
+@pytest.mark.parametrize(("n", "d"), [(7, 5), (64, 16), (33, 128)])
+def test_a_separable_convolution_over_the_whole_text_costs_half_of_attention_and_a_network(n, d):
+    """Section 4: with k = n, its complexity is that of self-attention and a point-wise network together."""
+    network = 2 * 2 * n * d * d  # as wide as the model
+    both = layer_flops("self_attention", n, d, core=True) + network
+    assert both == 2 * layer_flops("separable", n, d, k=n)
+
+
 def test_the_windowed_core_equals_the_full_one_where_the_window_hides_nothing():
     x = np.random.default_rng(3).normal(size=(2, 7, 5)).astype("float32")
     full, windowed = (ops.convert_to_numpy(AttentionCore(w)(x)) for w in (None, 7))
