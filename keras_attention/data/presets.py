@@ -108,12 +108,8 @@ def catalogue() -> dict[str, dict[str, Any]]:
     >>> catalogue()["hf://facebook/m2m100_418M"]["family"]
     'M2M-100'
     """
-    rows = json.loads(_beside("catalogue.json").read_text("utf-8"))
+    rows = json.loads((Path(__file__).parent / "catalogue.json").read_text("utf-8"))
     return {row["handle"]: row for row in rows}
-
-
-def _beside(name: str) -> Path:
-    return Path(__file__).resolve().parents[1] / "presets" / name
 
 
 def tokenizer_of_preset(preset: str | os.PathLike[str]) -> Tokenizer:
@@ -128,7 +124,7 @@ Tokenizer.from_preset = staticmethod(tokenizer_of_preset)
 def preset_folder(preset: str | os.PathLike[str]) -> Path:
     """Return the folder of a preset, which need not exist if a path is given."""
     if isinstance(preset, str) and preset in TRAINED:
-        return _beside(preset)
+        return Path(__file__).resolve().parents[1] / "presets" / preset
     if is_handle(preset):
         return download(str(preset))
     folder = check_path("preset", preset)
