@@ -1,7 +1,7 @@
 """Take the Weighted Transformer apart: what do its learned weights do? (Ahmed et al. 2017, Table 3)
 
-Without arguments, this trains seven models on the demo corpus, with three seeds each (synthetic; about
-ten minutes on two CPU cores): a Transformer, the Weighted Transformer, and the latter with kappa and alpha
+Without arguments, this trains seven models on the demo corpus, with three seeds each (synthetic; some
+twenty minutes on two CPU cores): a Transformer, the Weighted Transformer, and the latter with kappa and alpha
 made in other ways. As in the paper's Table 3, the trained Weighted Transformer also translates with random
 and with equal weights in place of those that it learned. A stopped script continues.
 
