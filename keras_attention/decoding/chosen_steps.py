@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.decoding.hypotheses import SearchRules
-from keras_attention.decoding.plain_search import Constraint, best_tokens, reorder, rescored
+from keras_attention.decoding.hypotheses import Continuations, SearchRules
+from keras_attention.decoding.plain_search import Constraint, continuations, reorder
 from keras_attention.ops.compile import compile_without_weights
 
 
@@ -23,11 +23,7 @@ class ChoicePrograms:
         advances: Any = getattr(constraint, "advance", None)
 
         def choose(logits: Any, state: Any, uniforms: Any, index: Any) -> Any:
-            allowed = None
-            if constraint is not None:
-                allowed = constraint.allowed(state, index)
-                logits = rescored(constraint, logits, state, index)
-            return best_tokens(logits, rules, allowed, uniforms)
+            return continuations(logits, rules, constraint, state, index, uniforms)
 
         def advance(state: Any, parents: Any, tokens: Any, index: Any) -> Any:
             return advances(reorder(state, parents), tokens, index)
@@ -50,21 +46,18 @@ class ChosenSteps:
         self._state = keras.tree.map_structure(ops.convert_to_tensor, state)
         self._uniforms = uniforms
 
-    def best(self, logits: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best allowed continuations of each beam, or the drawn one.
+    def best(self, logits: np.ndarray, index: int) -> Continuations:
+        """Return the best allowed continuations of each beam, or the drawn one, as NumPy arrays.
 
         Args:
             logits: float32 (B, W, V), the model's.
             index: Their position.
-
-        Returns:
-            Log-probabilities, float32, and ids, int32, (B, W, C) each, best first; about `EMPTY` if fewer
-            are allowed.
         """
         uniforms = () if self._uniforms is None else self._uniforms[:, index]
         found = self._programs.choose(logits, self._state, uniforms, np.int32(index))
-        scores, tokens = map(ops.convert_to_numpy, found)
-        return scores, tokens
+        return Continuations(
+            *(None if part is None else ops.convert_to_numpy(part) for part in found)
+        )
 
     def advance(self, parents: np.ndarray, tokens: np.ndarray, index: int) -> None:
         """Go on with the beams `parents` (B, W) and the tokens (B, W) that they get at this position."""

@@ -19,7 +19,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from keras import ops
 
-from keras_attention.decoding.plain_search import Constraint, check_states, rescored
+from keras_attention.decoding.plain_search import Constraint, check_states, goals_of, rescored
 from keras_attention.utils.arguments import BeamSize, Has, check_fields, checked
 from keras_attention.utils.checks import check_integer, counted
 
@@ -166,6 +166,10 @@ class ForcedPrefix:
         """Rescore the logits as the constraint on what follows does."""
         return logits if self.then is None else rescored(self.then, logits, state["then"], index)
 
+    def goals(self, state: Any) -> Any:
+        """Return the goals of the constraint on what follows; see `Constraint`."""
+        return None if self.then is None else goals_of(self.then, state["then"])
+
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Return the states after the tokens: a prefix does not depend on them, what follows does."""
         if self.then is None:
@@ -178,8 +182,9 @@ class RequiredPhrases:
 
     A phrase may occur anywhere, and two phrases may share tokens. When the remaining positions are just
     enough for the missing phrases and the end, only these are allowed, the phrase with the fewest missing
-    tokens first. As without a constraint, the search keeps the most probable hypotheses, whether they
-    contain a phrase yet or not. So a narrow beam finds worse translations than a wide one.
+    tokens first. The beams are shared out between hypotheses with no, one, two, ... tokens of phrases
+    (dynamic beam allocation: Post and Vilar 2018, arXiv 1804.06609), so that those that have begun a phrase
+    are kept. A greedy search has one beam, and gives phrases at the end of its room.
 
     Args:
         vocabulary_size: Number of tokens V.
@@ -249,6 +254,10 @@ class RequiredPhrases:
         is_end = ops.equal(ops.arange(self.vocabulary_size), self.end_token_id)
         free = ops.logical_not(unmet[..., None] & is_end)
         return ops.where(is_tight[..., None], is_next, free)
+
+    def goals(self, state: Any) -> Any:
+        """Return the next token of each phrase, and how many tokens are there; see `Constraint`."""
+        return self._next_tokens(state), ops.sum(state["matched"], axis=-1)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Update how many tokens of each phrase have been matched, as Knuth, Morris and Pratt do."""

@@ -30,6 +30,15 @@ EMPTY = -1e30
 LEAST_SCORE = -1e20
 
 
+class Continuations(NamedTuple):
+    """The likeliest next tokens of the alive hypotheses, (B, W, C') each."""
+
+    log_probabilities: Any  # float32, best first
+    tokens: Any  # int32
+    # int32, how far each is with what a constraint waits for; None if it waits for nothing.
+    banks: Any = None
+
+
 class BeamSearchResult(NamedTuple):
     """The hypotheses of every sentence, best first.
 
@@ -85,14 +94,13 @@ def first_beams(rows: Any, max_length: Any, rules: SearchRules, xp: Any) -> Beam
 
 
 def grow(
-    beams: Beams, log_probabilities: Any, tokens: Any, index: Any, rules: SearchRules, xp: Any
+    beams: Beams, found: Continuations, index: Any, rules: SearchRules, xp: Any
 ) -> tuple[Beams, Any, Any]:
     """Make the three moves of a step.
 
     Args:
         beams: The hypotheses so far.
-        log_probabilities: (B, W, C') float32 of the likeliest next tokens of the alive ones, best first.
-        tokens: (B, W, C') int32, which they are.
+        found: The likeliest next tokens of the alive ones.
         index: Their position.
         rules: The rules of the search.
         xp: The library of the arrays.
@@ -100,7 +108,11 @@ def grow(
     Returns:
         The new beams, and of each alive hypothesis its last token and the one it continues, (B, W) int32.
     """
-    scores, tokens, parents = grow_topk(log_probabilities, tokens, beams.alive_scores, xp)
+    if found.banks is not None:
+        most = xp.shape(beams.alive_sequences)[-1]  # No hypothesis has come further.
+        banks = xp.minimum(found.banks, most - 1)[..., None]
+        found = found._replace(banks=xp.equal(banks, xp.arange(most, dtype="int32")))
+    scores, tokens, parents, banks = grow_topk(found, beams.alive_scores, xp)
     is_end = xp.equal(tokens, rules.end_token_id)
     finished = beams.finished_sequences, beams.finished_scores
     if not isinstance(is_end, np.ndarray) or is_end.any():  # Mostly none ends; an array says so.
@@ -108,43 +120,45 @@ def grow(
         ended = scores / penalty(xp.cast(index + 1, "float32"), rules.length_penalty, xp)
         ended = xp.where(is_end & exist(scores), ended, EMPTY)
         finished = grow_finished(*finished, sequences, ended, xp)
-    alive_scores, kept = grow_alive(scores, is_end, rules.beam_size, xp)
+    alive_scores, kept = grow_alive(scores, is_end, banks, rules.beam_size, xp)
     tokens, parents = (xp.take_along_axis(part, kept, axis=1) for part in (tokens, parents))
     alive = append(select(beams.alive_sequences, parents, xp), tokens, index, xp)
     return Beams(alive, alive_scores, *finished), tokens, parents
 
 
-def grow_topk(log_probabilities: Any, tokens: Any, alive_scores: Any, xp: Any) -> Any:
+def grow_topk(found: Continuations, alive_scores: Any, xp: Any) -> Any:
     """Return the best continuations of all alive hypotheses of each sentence.
 
     Args:
-        log_probabilities: (B, W, C') of the likeliest next tokens of each, best first.
-        tokens: (B, W, C'), which they are.
+        found: The likeliest next tokens of each.
         alive_scores: (B, W) log-probabilities of the hypotheses so far.
         xp: The library of the arrays.
 
     Returns:
-        `scores` (B, C) log-probabilities, descending; `tokens` (B, C); and `parents` (B, C), the
-        continued beams, int32. There are `num_candidates` of a sentence, or fewer if W * C' is smaller. Ties
-        go to the lower beam, then to the lower token (PyTorch leaves the order of equal logits open).
+        `scores` (B, C) log-probabilities, descending; `tokens` (B, C); `parents` (B, C), the continued
+        beams, int32; and `banks` (B, C, K), or None. There are `num_candidates` of a sentence, or fewer if
+        W * C' is smaller. Ties go to the lower beam, then to the lower token (PyTorch leaves the order of
+        equal logits open).
     """
-    rows, beam_size, width = xp.shape(tokens)
-    scores = log_probabilities + alive_scores[:, :, None]
-    scores, order = xp.top_k(
-        xp.reshape(scores, (rows, beam_size * width)),
-        min(num_candidates(beam_size), beam_size * width),
-    )
-    order = xp.cast(order, "int32")
-    tokens = xp.reshape(tokens, (rows, beam_size * width))
-    return scores, xp.take_along_axis(tokens, order, axis=1), xp.floor_divide(order, width)
+    rows, beam_size, width = xp.shape(found.tokens)
+    size = beam_size * width
+    scores = xp.reshape(found.log_probabilities + alive_scores[:, :, None], (rows, size))
+    banks = found.banks
+    if banks is not None:
+        banks = xp.reshape(banks, (rows, size, banks.shape[-1]))
+    scores, order = best_of(scores, min(num_candidates(beam_size), size), banks, xp)
+    tokens = xp.take_along_axis(xp.reshape(found.tokens, (rows, size)), order, axis=1)
+    banks = None if banks is None else select(banks, order, xp)
+    return scores, tokens, xp.floor_divide(order, width), banks
 
 
-def grow_alive(scores: Any, is_end: Any, beam_size: int, xp: Any) -> tuple[Any, Any]:
+def grow_alive(scores: Any, is_end: Any, banks: Any, beam_size: int, xp: Any) -> tuple[Any, Any]:
     """Return the best candidates that have not ended.
 
     Args:
         scores: (B, C) log-probabilities, descending.
         is_end: (B, C) bool, True if the candidate ends with EOS.
+        banks: (B, C, K) bool, which of the banks that share the beams each is in; None for no banks.
         beam_size: Number of beams W.
         xp: The library of the arrays.
 
@@ -152,8 +166,36 @@ def grow_alive(scores: Any, is_end: Any, beam_size: int, xp: Any) -> tuple[Any, 
         `alive_scores` (B, W), `EMPTY` in empty slots, and their indices `kept` (B, W), int32, among the
         candidates.
     """
-    scores, kept = xp.top_k(xp.where(is_end, EMPTY, scores), beam_size)
-    return scores, xp.cast(kept, "int32")
+    return best_of(xp.where(is_end, EMPTY, scores), beam_size, banks, xp)
+
+
+def best_of(scores: Any, number: int, banks: Any, xp: Any) -> tuple[Any, Any]:
+    """Return the best scores of each row, descending, and their places, int32: (B, `number`) each.
+
+    With `banks`, each bank gets the same number of places, as far as it can fill them: first come the best of
+    each bank, then the second of each, and so on (dynamic beam allocation: Post and Vilar 2018, arXiv
+    1804.06609). Of these the one of the last bank comes first, which is so never lost where there are more
+    banks than places, then the best scores.
+
+    Args:
+        scores: (B, C), of which none may be above the least score.
+        number: How many.
+        banks: (B, C, K) bool, True in the bank of each; None for no banks.
+        xp: The library of the arrays.
+    """
+    if banks is None:
+        scores, kept = xp.top_k(scores, number)
+        return scores, xp.cast(kept, "int32")
+    _, size, most = banks.shape
+    scores, order = xp.top_k(scores, size)
+    order = xp.cast(order, "int32")
+    there = xp.cast(select(banks, order, xp) & exist(scores)[:, :, None], "int32")
+    ranks = xp.sum(there * xp.cumsum(there, axis=1), axis=2)
+    bank = xp.sum(there * xp.arange(most, dtype="int32"), axis=2)
+    is_behind = xp.cast(bank < xp.max(bank, axis=1, keepdims=True), "int32")
+    turns = xp.where(ranks > 0, 2 * ranks + is_behind, 2 * size + 2)
+    kept = xp.sort(xp.argsort(turns, axis=1)[:, :number], axis=1)
+    return xp.take_along_axis(scores, kept, axis=1), xp.take_along_axis(order, kept, axis=1)
 
 
 def grow_finished(

@@ -19,6 +19,7 @@ import numpy as np
 from keras_attention.decoding.hypotheses import (
     RANKS,
     BeamSearchResult,
+    Continuations,
     SearchRules,
     first_beams,
     grow,
@@ -91,9 +92,8 @@ def incremental_search(
         start = rows.see_own()
         wanted = width if chosen is None else None
         scores, ids = state.step(tokens, index, start, rows.history_bias, wanted)
-        if chosen is not None:
-            scores, ids = chosen.best(scores, index)
-        rows.beams, tokens, parents = grow(rows.beams, scores, ids, index, rules, xp)
+        best = Continuations(scores, ids) if chosen is None else chosen.best(scores, index)
+        rows.beams, tokens, parents = grow(rows.beams, best, index, rules, xp)
         rows.history_bias = select(rows.history_bias, parents, xp)
         state.reorder(parents)
         if chosen is not None:

@@ -22,6 +22,7 @@ from keras_attention.decoding.hypotheses import (
     EMPTY,
     RANKS,
     BeamSearchResult,
+    Continuations,
     SearchRules,
     StoppingRule,
     first_beams,
@@ -113,9 +114,14 @@ class Constraint(Protocol):
     """A constraint on hypotheses: a state for each hypothesis, and the tokens allowed in that state.
 
     Like `step`, it may use only `keras.ops`, on tensors (B, W, ...): it is traced with the search.
-    Log-probabilities stay those of the model; tokens that are not allowed are just not chosen. A constraint
-    may also have `rescore(logits, state, index)`, which returns other logits (B, W, V) to score with.
-    `decoding.constraints` has some constraints.
+    Log-probabilities stay those of the model; tokens that are not allowed are just not chosen.
+    `decoding.constraints` has some constraints. A constraint may also have
+
+    * `rescore(logits, state, index)`, which returns other logits (B, W, V) to score with;
+    * `goals(state)`, if hypotheses must reach something: it returns the tokens (B, W, P) that would bring
+      each nearer, -1 for none, and how far each has come, (B, W), both int32; or None for no goals. These
+      tokens are then considered however unlikely they are, and beams are shared out between hypotheses that
+      have come equally far, so that those that have begun are not lost to those that have not.
     """
 
     def allowed(self, state: Any, index: Any) -> Any:
@@ -254,13 +260,9 @@ def find_hypotheses(
     def advance(index, done, tokens, beams, cache, state):
         results = steps.step(tokens, index, cache)
         logits, cache = check_step(results, cache, rows, rules.beam_size, rules.end_token_id)
-        allowed = None
-        if constraint is not None:
-            allowed = constraint.allowed(state, index)
-            logits = rescored(constraint, logits, state, index)
         drawn = None if uniforms is None else ops.take(uniforms, index, axis=1)
-        scores, tokens = best_tokens(logits, rules, allowed, drawn)
-        grown, tokens, parents = grow(beams, scores, tokens, index, rules, ops)
+        best = continuations(logits, rules, constraint, state, index, drawn)
+        grown, tokens, parents = grow(beams, best, index, rules, ops)
         cache = steps.reorder(cache, parents)
         if constraint is not None:
             state = constraint.advance(reorder(state, parents), tokens, index)
@@ -288,7 +290,34 @@ def _frozen(done: Any, before: Beams, after: Beams) -> Beams:
     return Beams(*map(choose, before, after))
 
 
-def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None):
+def continuations(logits, rules: SearchRules, constraint, state, index, uniforms) -> Continuations:
+    """Return the likeliest tokens of each hypothesis that a constraint allows, and those that it waits for.
+
+    Args:
+        logits: (B, W, V) logits of the next token, of any float dtype.
+        rules: The rules of the search.
+        constraint: A `Constraint`, or None.
+        state: Its states.
+        index: Position of the next token.
+        uniforms: (B,) random numbers, if `rules` say that tokens are drawn.
+    """
+    if constraint is None:
+        return Continuations(*best_tokens(logits, rules, None, uniforms))
+    allowed = constraint.allowed(state, index)
+    logits = rescored(constraint, logits, state, index)
+    # One beam cannot be shared out.
+    goals = goals_of(constraint, state) if rules.beam_size > 1 else None
+    if goals is None:
+        return Continuations(*best_tokens(logits, rules, allowed, uniforms))
+    scores, tokens = best_tokens(logits, rules, allowed, wanted=goals[0])
+    rows, _, width = ops.shape(tokens)
+    ahead = keras.tree.map_structure(lambda part: ops.repeat(part, width, axis=1), state)
+    ahead = constraint.advance(ahead, ops.reshape(tokens, (rows, -1)), index)
+    banks = ops.reshape(goals_of(constraint, ahead)[1], ops.shape(tokens))
+    return Continuations(scores, tokens, banks)
+
+
+def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None, wanted=None):
     """Return the likeliest tokens of each hypothesis, or the drawn one.
 
     Args:
@@ -296,9 +325,11 @@ def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None):
         rules: The rules of the search.
         allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score about `EMPTY`.
         uniforms: (B,) random numbers, if `rules` say that tokens are drawn.
+        wanted: (B, W, P) further tokens, whatever their score, -1 for none. One that is there already
+            scores about `EMPTY`.
 
     Returns:
-        Log-probabilities, float32, and ids, int32, (B, W, C) each, best first.
+        Log-probabilities, float32, and ids, int32, (B, W, C) each, best first, but for the wanted.
     """
     batch_size, beam_size, vocabulary_size = ops.shape(logits)
     width = min(num_candidates(rules.beam_size), vocabulary_size)
@@ -316,10 +347,27 @@ def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None):
     else:
         tokens = sampled_tokens(choice, uniforms, rules.sampling)
         best = ops.take_along_axis(choice, tokens, axis=1)
+    if wanted is not None:
+        wanted = ops.reshape(wanted, (-1, wanted.shape[-1]))
+        tokens = ops.concatenate([ops.cast(tokens, "int32"), wanted], axis=1)
+        places = ops.arange(tokens.shape[1])
+        is_same = ops.equal(wanted[:, :, None], tokens[:, None])
+        is_there = ops.any(is_same & (places < places[width:, None]), axis=2)
+        is_new = (wanted >= 0) & ops.logical_not(is_there)
+        tokens = ops.maximum(tokens, 0)
+        scores = ops.take_along_axis(choice, tokens[:, width:], axis=1)
+        best = ops.concatenate([best, ops.where(is_new, scores, EMPTY)], axis=1)
+        width = tokens.shape[1]
     if not rules.are_scores:  # Only the chosen need the softmax's normalisation.
         best = best - ops.logsumexp(logits, axis=-1, keepdims=True)
     shape = (batch_size, beam_size, width)
     return ops.reshape(best, shape), ops.cast(ops.reshape(tokens, shape), "int32")
+
+
+def goals_of(constraint, state):
+    """Return what hypotheses must reach, as of `Constraint`; None if there is nothing."""
+    goals = getattr(constraint, "goals", None)
+    return None if goals is None else goals(state)
 
 
 def rescored(constraint, logits, state, index):

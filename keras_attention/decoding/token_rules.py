@@ -20,7 +20,7 @@ from keras_attention.decoding.constraints import (
     token_at,
 )
 from keras_attention.decoding.hypotheses import append
-from keras_attention.decoding.plain_search import Constraint, rescored
+from keras_attention.decoding.plain_search import Constraint, goals_of, rescored
 from keras_attention.decoding.requests import Request
 from keras_attention.engine.base import TokenRules
 
@@ -128,6 +128,15 @@ class AllOf:
         for one, own in zip(self.constraints, state, strict=True):
             logits = rescored(one, logits, own, index)
         return logits
+
+    def goals(self, state: Any) -> Any:
+        """Return the goals of all; see `Constraint`."""
+        pairs = zip(self.constraints, state, strict=True)
+        found = [goals for one, own in pairs if (goals := goals_of(one, own)) is not None]
+        if not found:
+            return None
+        wanted, reached = zip(*found, strict=True)
+        return ops.concatenate(wanted, axis=-1), sum(reached)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Return the states of all after the tokens."""

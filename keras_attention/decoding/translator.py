@@ -270,7 +270,7 @@ class Translator(Pretrained):
                 Defaults to none.
             phrases: The phrases that the translation of each text must contain, a list of strings for each,
                 or a list of strings if `texts` is a string. They need the backend's own engine or the plain
-                search, and a wide beam. Defaults to none.
+                search, and a beam. Defaults to none.
             **languages: `source_language` and `target_language` of this call, instead of the translator's.
 
         Returns:

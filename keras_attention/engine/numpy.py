@@ -39,6 +39,11 @@ class Functions:
         return Functions.take_along_axis(x, places, 1), places
 
     @staticmethod
+    def argsort(x: np.ndarray, axis: int) -> np.ndarray:
+        """Ties keep their order, as in `keras.ops`."""
+        return np.argsort(x, axis, kind="stable")
+
+    @staticmethod
     def take_along_axis(x: np.ndarray, places: np.ndarray, axis: int) -> np.ndarray:
         """Of rows, for which NumPy's own takes long."""
         return x[np.arange(len(x))[:, None], places]
