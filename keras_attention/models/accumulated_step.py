@@ -140,36 +140,51 @@ class KnownInFit:
     Attributes:
         weights: The trainable weights.
         has_no_losses: Whether model, layers and weights add no loss of their own, as a user's might.
+        metrics: The metrics, from the first step on, which makes some.
+        tensors: The tensors of all variables by their `id`; none if they are cast when they are read.
     """
+
+    metrics: list[Any] | None = None
 
     def __init__(self, model: keras.Model) -> None:
         self.weights = model.trainable_weights
+        layers = list(model._flatten_layers())  # the model, too
         self.has_no_losses = not any(weight.regularizer for weight in self.weights) and all(
             type(layer).__module__.partition(".")[0] in ("keras", "keras_attention")
             and layer.activity_regularizer is None
-            for layer in model._flatten_layers()  # the model, too
+            for layer in layers
         )
+        is_cast = any(layer.compute_dtype != layer.variable_dtype for layer in layers)
+        optimizer = model.optimizer.variables if model.compiled and model.optimizer else []
+        variables = [] if is_cast else [*model.variables, *optimizer]
+        self.tensors = {id(variable): variable.value for variable in variables}
 
 
 def torch_train_step(model: keras.Model, known: KnownInFit | None, data: Any) -> Any:
     """Keras' step on PyTorch, which asks all layers for their weights once, or once in `fit`."""
     import torch
 
+    from keras_attention.ops.backends import torch_known
+
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     weights = model.trainable_weights if known is None else known.weights
     if model.optimizer is None or not weights:
         return keras.Model.train_step(model, data)
-    y_pred = model(x, training=True)
-    loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
-    rows = next(tensor for tensor in keras.tree.flatten(x) if tensor is not None).shape[0]
-    model._loss_tracker.update_state(loss.detach(), sample_weight=rows)
-    values = [weight.value for weight in weights]
-    for value in values:
-        value.grad = None
-    model.optimizer.scale_loss(loss).backward()
-    with torch.no_grad():
-        model.optimizer.apply([value.grad for value in values], weights)
-    return model.compute_metrics(x, y, y_pred, sample_weight)
+    with torch_known.known({} if known is None else known.tensors):
+        y_pred = model(x, training=True)
+        loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
+        rows = next(tensor for tensor in keras.tree.flatten(x) if tensor is not None).shape[0]
+        model._loss_tracker.update_state(loss.detach(), sample_weight=rows)
+        values = [torch_known.tensor_of(weight) for weight in weights]
+        for value in values:
+            value.grad = None
+        model.optimizer.scale_loss(loss).backward()
+        with torch.no_grad():
+            model.optimizer.apply([value.grad for value in values], weights)
+        results = model.compute_metrics(x, y, y_pred, sample_weight)
+    if known is not None and known.metrics is None:
+        known.metrics = model.metrics
+    return results
 
 
 def _token_count(model, y, sample_weight):

@@ -121,6 +121,17 @@ class TrainableModel(keras.Model):
         known = self._known_in_fit
         return [] if known is not None and known.has_no_losses else super().losses
 
+    def _clear_losses(self) -> None:
+        # What each call of a Keras layer begins with, for all layers within it.
+        if self._known_in_fit is None or not self._known_in_fit.has_no_losses:
+            super()._clear_losses()
+
+    @property
+    def metrics(self) -> list[Any]:
+        """Keras' list of the metrics, for which it asks all layers."""
+        known = self._known_in_fit
+        return super().metrics if known is None or known.metrics is None else known.metrics
+
     def train_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `train_on_batch`, without `class_weight`, as in `fit`."""
         given = inspect.signature(super().train_on_batch).bind(x, y, *args, **kwargs).arguments

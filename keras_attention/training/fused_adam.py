@@ -1,5 +1,6 @@
 """Adam's update as one fused operation, on the backends that have one."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +48,14 @@ def tensorflow_adam_update(
     return True
 
 
+@functools.cache
+def _late_steps(number: int, device: Any) -> list[Any]:
+    """Return the numbers of a step so large that PyTorch's bias corrections are 1; one more changes nothing."""
+    import torch
+
+    return list(torch.full((number,), 1e30, device=device).unbind())
+
+
 def torch_adam_updates(
     variables: Sequence[Any],
     momentums: Sequence[Any],
@@ -63,7 +72,9 @@ def torch_adam_updates(
     import torch
     from torch.optim.adam import adam
 
-    values = [variable.value for variable in variables]
+    from keras_attention.ops.backends.torch_known import tensor_of
+
+    values = [tensor_of(variable) for variable in variables]
     if any(v.device.type not in ("cpu", "cuda") or v.dtype != torch.float32 for v in values):
         return False
     device = values[0].device
@@ -74,14 +85,13 @@ def torch_adam_updates(
     number = ops.convert_to_tensor(step.number).double()
     rate = ops.convert_to_tensor(step.learning_rate).double()
     rate = rate * torch.sqrt(1.0 - step.beta_2**number) / (1.0 - step.beta_1**number)
-    late = torch.full((len(values),), 1e30, device=device).unbind()
     adam(
         values,
         [gradient.to(torch.float32) for gradient in gradients],
-        [momentum.value for momentum in momentums],
-        [velocity.value for velocity in velocities],
+        [tensor_of(momentum) for momentum in momentums],
+        [tensor_of(velocity) for velocity in velocities],
         [],
-        list(late),
+        _late_steps(len(values), device),
         fused=True,
         found_inf=None if device.type == "cpu" else torch.logical_not(is_good).float(),
         amsgrad=False,

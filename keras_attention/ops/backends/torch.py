@@ -32,6 +32,7 @@ from torch.autograd.function import once_differentiable
 from keras_attention.ops import reference
 from keras_attention.ops.backends.torch_crossentropy import is_fast, smoothed_crossentropy
 from keras_attention.ops.backends.torch_dropout import keep_mask
+from keras_attention.ops.backends.torch_known import tensor_of
 
 # Products with the softmax matrix have a multiple of so many columns; then come the others.
 ROUND_COLUMNS = 4096
@@ -54,7 +55,7 @@ def as_tensor(given: Any) -> Any:
     """`keras.ops.convert_to_tensor`, without its questions to what is a tensor already."""
     if isinstance(given, torch.Tensor):
         return given
-    return given.value if isinstance(given, keras.Variable) else ops.convert_to_tensor(given)
+    return tensor_of(given) if isinstance(given, keras.Variable) else ops.convert_to_tensor(given)
 
 
 def reshape(tensor: Any, shape: Sequence[Any]) -> Any:

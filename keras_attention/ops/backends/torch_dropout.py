@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from keras_attention.ops.backends.torch_known import is_known, tensor_of
 from keras_attention.ops.replay import is_replaying
 
 ONE_IN_BFLOAT16 = 0x3F80  # its bits
@@ -71,14 +72,17 @@ def next_seed(seed: Any) -> tuple[int, int]:
     """
     if is_replaying(seed):
         return _numbers(seed.next())
-    state = seed.state.value
+    state = tensor_of(seed.state)
     tensor, version, numbers = _KNOWN.get(seed, (None, None, None))
     if tensor is not state or version != state._version:
         numbers = _numbers(state)
     first, second = numbers
-    # A `keras.StatelessScope` keeps this assignment to itself: then `state` is another tensor next time.
-    seed.state.assign(state + _one(state.device, state.dtype))
-    state = seed.state.value
+    if is_known(seed.state):
+        state.add_(_one(state.device, state.dtype))
+    else:
+        # A `keras.StatelessScope` keeps this assignment to itself: then `state` is another tensor next time.
+        seed.state.assign(state + _one(state.device, state.dtype))
+        state = seed.state.value
     _KNOWN[seed] = (state, state._version, (first, second + 1))
     return first, second
 
