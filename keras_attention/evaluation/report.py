@@ -24,7 +24,7 @@ from keras_attention.utils.run_folder import RunFolder
 
 SECTION = "evaluation"
 START = "before training"
-BEST, LAST = "best by ", "last checkpoint "
+BEST, LAST, MIXED = "best by ", "last checkpoint ", "with "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,7 +237,9 @@ def write_report(
 def _averaging(systems: Mapping[str, Any]) -> dict[str, Any] | None:
     """Scores of the last averaged checkpoint and of the average; None if nothing was averaged."""
     titles = [title for title in systems if title != START]
-    result = next((title for title in reversed(titles) if not title.startswith(BEST)), None)
+    result = next(
+        (title for title in reversed(titles) if not title.startswith((BEST, MIXED))), None
+    )
     if result is None:
         return None
     after = systems[result]

@@ -186,6 +186,7 @@ def fine_tuning_recipe(pairs: int, start_from: str) -> TranslationConfig:
         patience=3,
         best_by="perplexity",
         final_model="best",
+        start_share=0.3,
         bleu_every=1,
     )
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.evaluation.report import BEST, LAST, START, System
+import numpy as np
+
+from keras_attention.evaluation.report import BEST, LAST, MIXED, START, System
 from keras_attention.training.checkpoints import (
     average_checkpoints,
     list_checkpoints,
@@ -33,6 +35,21 @@ class ChosenCheckpoints:
     def load(self) -> Callable[[Any, Sequence[Path]], None]:
         """Gives a model the average of checkpoints, or the moving average that the last of them holds."""
         return average_checkpoints if self.settings.get("ema") is None else load_moving_average
+
+    def load_mixed(self, restart: Callable[[Any], None]) -> Callable[[Any, Sequence[Path]], None]:
+        """Return what gives a model the mean of the weights of `load` and `restart`, by `start_share`."""
+
+        def load(model: Any, paths: Sequence[Path]) -> None:
+            self.load(model, paths)
+            # Counters and seeds have no mean.
+            weights = [v for v in model.weights if "float" in str(v.dtype)]
+            trained = [np.array(weight, "float64") for weight in weights]
+            restart(model)
+            for weight, new in zip(weights, trained, strict=True):
+                old = np.array(weight, "float64")
+                weight.assign(new + self.settings["start_share"] * (old - new))
+
+        return load
 
     def averaged(self, last: int | None = None) -> list[Path]:
         """Return the checkpoints that the run averages, or so many of them, oldest first."""
@@ -98,6 +115,10 @@ class ChosenCheckpoints:
                 systems = {**systems, **own_row}
             elif moves or not same:
                 systems = {**own_row, **systems}
+        share = self.settings.get("start_share")
+        if share:
+            load = functools.partial(average_checkpoints, model, [self.folder.average])
+            systems[f"{MIXED}{share:.0%} of the weights before training"] = System(load)
         if restart is not None:
             systems = {START: System(functools.partial(restart, model)), **systems}
         return systems

@@ -46,6 +46,8 @@ class TranslationConfig:
         start_from: A pretrained model to train further: the folder of a run or of another program's model, or
             a handle such as hf://owner/name. Its sizes and its tokenizer are taken.
         freeze: Part of the pretrained model that is not trained: encoder, decoder or embeddings.
+        start_share: Share of the pretrained model's own weights in those that the run ends with, so that it
+            forgets less (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
         vocabulary_size: Number of word-pieces in the vocabulary that source and target share.
         tokenizer_algorithm: How words are split: bpe, or wordpiece as in the paper's English-French.
         symbols: Words in angle brackets that the tokenizer keeps whole, such as <2de> and <bt>. The tags of
@@ -112,6 +114,7 @@ class TranslationConfig:
     model_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     start_from: str | None = None
     freeze: Literal["encoder", "decoder", "embeddings"] | None = None
+    start_share: Annotated[float, Ge(0), Lt(1)] = 0.0
     vocabulary_size: Annotated[int, Ge(8), Le(10**6)] = 8000
     tokenizer_algorithm: Literal["bpe", "wordpiece"] = "bpe"
     symbols: tuple[str, ...] = ()
@@ -204,10 +207,12 @@ class TranslationConfig:
                     f"`model_arguments` has {decided[0]!r}, which the model of `start_from` decides. Leave "
                     f"it out: only {', '.join(DROPOUTS)} may be given."
                 )
-        elif self.freeze is not None:
-            raise ValueError(
-                f"`freeze` ({self.freeze!r}) is for a pretrained model: give `start_from`, or leave it out."
-            )
+        for name in () if self.start_from else ("freeze", "start_share"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"`{name}` ({getattr(self, name)!r}) is for a pretrained model: give `start_from`, or "
+                    "leave it out."
+                )
         if self.checkpoint_minutes is not None and self.checkpoint_updates is not None:
             raise ValueError(
                 "Give either `checkpoint_minutes` or `checkpoint_updates`, not both. Received: "
@@ -260,7 +265,7 @@ MEASURES: dict[str, tuple[str, Literal["min", "max"]]] = {
 }
 # Settings that runs did not have at first: at their defaults they are not in a run's config.json.
 NEWER = (
-    *("best_by", "final_model", "symbols", "source_prefix", "mixture", "ema"),
+    *("best_by", "final_model", "symbols", "source_prefix", "mixture", "ema", "start_share"),
     *("guided_alignment", "guided_alignment_weight", "guided_alignment_head"),
 )
 # Arguments of `Transformer` that a run takes from its tokenizer or from its other settings.

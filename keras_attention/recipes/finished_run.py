@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_attention.data.formats.run import read
 from keras_attention.models.keras_folder import model_of_run
+from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.run import Run
 from keras_attention.utils.arguments import checked
@@ -33,6 +34,11 @@ class FinishedRun(Run):
         """The settings in the folder."""
         needed = ("beam_size", "length_penalty", "averaged_checkpoints", "dtype", "languages")
         return self.folder.settings(needed)
+
+    @property
+    def chosen(self) -> ChosenCheckpoints:
+        """The checkpoints that stand for the run; its config lacks what is of the model it started from."""
+        return ChosenCheckpoints(self.folder, self.settings)
 
     @functools.cached_property
     def _batches(self) -> tuple[Any, Any]:

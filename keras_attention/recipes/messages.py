@@ -65,7 +65,10 @@ def model_text(model: Any, config: TranslationConfig, batches: TokenBatches) -> 
     if config.start_from is not None:
         frozen = f", {config.freeze} frozen" if config.freeze else ""
         rates = f"dropout {model.dropout:g}, label smoothing {config.label_smoothing:g}"
-        name = f"of '{config.start_from}'{frozen}, {rates}"
+        share = f"{config.start_share:.0%} of its weights kept at the end"
+        name = (
+            f"of '{config.start_from}'{frozen}, {rates}{f', {share}' if config.start_share else ''}"
+        )
     return (
         f"Model {name}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
         f"{batches.statistics()['pairs']:,} pairs. The first batch of each of the "

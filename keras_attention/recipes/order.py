@@ -134,7 +134,10 @@ def train(run: Run) -> float | None:
 
 
 def average(run: Run) -> None:
-    """Give the model the average of the last checkpoints, kept in `averaged/`, or the best one."""
+    """Give the model the average of the last checkpoints, kept in `averaged/`, or the best one.
+
+    With `start_share` the model gets the mean of that and of the pretrained weights, which is kept there.
+    """
     chosen, intact = run.chosen, []
     for path in chosen.averaged():
         try:
@@ -150,11 +153,17 @@ def average(run: Run) -> None:
     if chosen.best is not None:
         run.training["best_checkpoint"] = {**chosen.best, "is_final": chosen.ends_with_best}
         if chosen.ends_with_best:
-            chosen.load(run.model, chosen.named("best"))
+            intact = chosen.named("best")
+            chosen.load(run.model, intact)
     elif run.config.final_model == "best":
         say(
             f"No {run.config.best_by} was measured, so no checkpoint is the best. The average is used."
         )
+    share, restart = run.config.start_share, run.resolved.restart
+    if share and restart is not None:
+        with activity(f"keeping {share:.0%} of the pretrained weights"):
+            load = chosen.load_mixed(restart)
+            save_average(run.model, run.folder.average, intact, True, load)
 
 
 def save(run: Run) -> None:

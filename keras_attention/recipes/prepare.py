@@ -86,7 +86,7 @@ class Resolved:
         known = {name: value for name, value in settings.items() if name in names}
         alone: dict[str, Any] = {"strategy": None, "replicas": None, "accumulation_steps": 1}
         if not with_start:
-            alone |= {"start_from": None, "freeze": None}
+            alone |= {"start_from": None, "freeze": None, "start_share": 0.0}
         return cls(TranslationConfig(**{**known, **alone}))
 
     @property

@@ -50,7 +50,7 @@ def tensorflow_adam_update(
 
 @functools.cache
 def _late_steps(number: int, device: Any) -> list[Any]:
-    """Return the numbers of a step so large that PyTorch's bias corrections are 1; one more changes nothing."""
+    """Return the numbers of a step so large that PyTorch's bias corrections are 1, also one later."""
     import torch
 
     return list(torch.full((number,), 1e30, device=device).unbind())

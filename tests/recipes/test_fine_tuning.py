@@ -13,9 +13,11 @@ import pytest
 from keras_attention import Transformer, Translator, corpus_bleu, corpus_from_files, paired_tests
 from keras_attention.cli.main import main
 from keras_attention.evaluation.perplexity import PerplexityMeter
+from keras_attention.evaluation.report import Sentences
 from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
 from keras_attention.recipes.catalog import fine_tuning_recipe
 from keras_attention.recipes.config import NEWER
+from keras_attention.recipes.finished_run import FinishedRun
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.start import start_of
@@ -292,6 +294,36 @@ def test_a_frozen_part_stays_as_it_was(start, corpus, tmp_path, part):
 
 
 @pytest.mark.backends("torch")
+@pytest.mark.parametrize("settings", [{}, {"best_by": "perplexity", "final_model": "best"}])
+def test_a_share_of_the_pretrained_weights_is_kept(start, corpus, tmp_path, settings):
+    """The formula of Wortsman et al. 2022 in NumPy; of frozen weights the mean is what they are."""
+    moved, run = tmp_path / "start", tmp_path / "run"
+    shutil.copytree(start, moved)
+    settings = {**settings, "start_share": 0.3, "freeze": "encoder"}
+    report = train_translation(corpus, config(moved, **settings), run)
+    before = weights(Translator.from_run(start).model)
+    trained = weights(checkpoint_translator(run, "last").model)
+    found = Translator.from_run(run)
+    for path, value in weights(found.model).items():
+        mean = 0.3 * before[path].astype("float64") + 0.7 * trained[path].astype("float64")
+        np.testing.assert_allclose(value, mean, rtol=1e-6, atol=1e-9, err_msg=path)
+        assert np.array_equal(value, before[path]) == path.startswith("encoder."), path
+    systems = report["evaluation"]["systems"]
+    assert [*systems][-1] == "with 30% of the weights before training" and len(systems) == 3
+    sources, references = list(corpus.test.sources()), list(corpus.references("test"))
+    translations = found(sources)
+    assert report["test"]["bleu"] == pytest.approx(corpus_bleu(translations, references).score)
+    assert (run / "translations.txt").read_text().splitlines() == translations
+    # A finished run is scored anew where its start is gone.
+    shutil.rmtree(moved)
+    start_of.cache_clear()
+    again = FinishedRun(run).evaluation(Sentences(sources, references))
+    assert again["translations"] == translations
+    last = [*systems][-1]
+    assert again["systems"][last]["perplexity"] == pytest.approx(systems[last]["perplexity"])
+
+
+@pytest.mark.backends("torch")
 def test_another_start_is_another_run(start, corpus, tmp_path):
     moved, changed = tmp_path / "moved", tmp_path / "changed"
     with training_alone():
@@ -316,6 +348,10 @@ def test_what_the_pretrained_model_decides_is_refused(start, tmp_path):
             config(start, model_arguments=arguments)
     with pytest.raises(ValueError, match="`freeze` .'encoder'.* is for a pretrained model"):
         TranslationConfig(steps=3, freeze="encoder")
+    with pytest.raises(ValueError, match="`start_share` .0.3.* is for a pretrained model"):
+        TranslationConfig(steps=3, start_share=0.3)
+    with pytest.raises(ValueError, match="`start_share` must be .*below 1"):
+        config(start, start_share=1.0)
     with pytest.raises(ValueError, match="`freeze` must be one of"):
         config(start, freeze="everything")
 

@@ -1,4 +1,4 @@
-"""The tensors of a model's variables, known within a training step: Keras asks a dozen questions at each reading."""
+"""The tensors of variables, known within a training step: Keras asks a dozen questions at each reading."""
 
 import contextlib
 import threading
