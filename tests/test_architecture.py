@@ -329,6 +329,7 @@ OVERRIDDEN_HOOKS = {
     "MultiHeadAttention._compute_attention",
     "MultiHeadAttention._get_common_kwargs_for_sublayer",
     "MultiHeadAttention._masked_softmax",
+    "TrainableModel._clear_losses",
 }
 PRIVATE_NAMES_OF_KERAS = {
     "layers/multi_head_attention.py": {

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-class _OfThread(threading.local):
+class OfThread(threading.local):
     tensors: Mapping[int, Any] = {}
 
 
-_own = _OfThread()
+_own = OfThread()
 
 
 @contextlib.contextmanager
