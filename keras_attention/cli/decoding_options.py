@@ -22,6 +22,11 @@ from keras_attention.utils.places import matching_files
 NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine", "break_loops")
 
 
+GLOSSARY_HELP = (
+    "lines of a term, a tab and its translation, which translations of lines with the term contain"
+)
+
+
 def add_search_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
     add = adding(parser)
@@ -97,6 +102,7 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     add("--prefix-file FILE", begun, Path)
     contained = f"{beside} of phrases that its translation contains, with tabs between"
     add("--phrases-file FILE", contained, Path)
+    add("--glossary FILE", GLOSSARY_HELP, Path)
     add(
         "--split-sentences CODE",
         "split each line into sentences of this language, such as en, translate these and join them",
@@ -134,6 +140,8 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
         found["restrictions"] = Restrictions(
             **{name: restricted[key] for name, key in RESTRICTIONS.items() if key in restricted}
         )
+    if options.glossary is not None:
+        found["glossary"] = given_glossary(options.glossary)
     if options.split_sentences is not None:
         check_split_sentences("--split-sentences", options.split_sentences)
         alone = {name: getattr(options, name) for name in (*BESIDE.values(), *OF_SENTENCES)}
@@ -147,6 +155,13 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
     for name, path in given(options, BESIDE.values()).items():
         setattr(options, name, existing_file(path))
     return found
+
+
+def given_glossary(path: Path | str) -> Any:
+    """Return the glossary of a file."""
+    from keras_attention.decoding.glossary import read_glossary
+
+    return read_glossary(existing_file(path))
 
 
 def refuse_together(options: argparse.Namespace, names: Sequence[str], other: str) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras_attention.cli.decoding_options import (
+    GLOSSARY_HELP,
     add_search_options,
     choose_backend,
+    given_glossary,
     given_search_options,
 )
 from keras_attention.cli.models import MODEL_HELP, check_model
-from keras_attention.cli.options import Parser, adding, flag
+from keras_attention.cli.options import NONE, Parser, adding, flag
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.serving import (
     add_address_options,
@@ -47,6 +49,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     """Serve translations until Ctrl-C or SIGTERM."""
     options = _parser(program).parse_args(arguments)
     languages = _check(options)
+    glossaries = _glossaries(options)
 
     def service() -> Any:
         from keras_attention.serving.app import Service
@@ -54,7 +57,10 @@ def main(arguments: Sequence[str], program: str) -> None:
 
         limits = Limits(*(getattr(options, name) for name in LIMITS))
         given = given_search_options(options)
-        translators = [served_translator(name, **given) for name in options.model]
+        translators = [
+            served_translator(name, glossary=glossary, **given)
+            for name, glossary in zip(options.model, glossaries, strict=True)
+        ]
         models = paired(options.model, translators, languages)
         say_engines(program, models)
         return Service(models, limits, start_backend if options.page else None)
@@ -73,6 +79,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("MODEL", f"{MODEL_HELP}; several for several languages", nargs="+")
     pairs = "what each model reads and writes, such as en de (what its card says)"
     add("--languages CODE", pairs, nargs="+")
+    terms = f"for each model {GLOSSARY_HELP}; {NONE} for none"
+    add("--glossary FILE", terms, nargs="+", default=[])
     add_address_options(parser)
     add_search_options(parser)
     for name, (text, number) in LIMITS.items():
@@ -104,3 +112,18 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
     for model in options.model:
         check_model(model)
     return languages
+
+
+def _glossaries(options: argparse.Namespace) -> list[Any]:
+    """Return the glossary of each model, or None."""
+    if not options.glossary:
+        return [None] * len(options.model)
+    if len(options.glossary) != len(options.model):
+        raise ValueError(
+            f"--glossary needs a file for each of the {len(options.model)} models, or {NONE}. Received: "
+            f"{len(options.glossary)}"
+        )
+    found = [None if name == NONE else given_glossary(name) for name in options.glossary]
+    if any(found):
+        start_backend()
+    return found

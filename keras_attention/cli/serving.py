@@ -89,7 +89,10 @@ def served_translator(name: str, **options: Any) -> Any:
     with activity(f"loading {name}"):
         translator = light_translator(name, show_progress=False, **options)
     if translator.engine_for(1).name == "numba":  # NumPy for the first texts would put it off.
-        translator = dataclasses.replace(translator, engine="numba")
+        fast = dataclasses.replace(translator, engine="numba", glossary=None)
+        if translator.glossary is None:
+            return fast
+        fast(".")  # Compiles it; texts with terms are the backend's.
     return translator
 
 

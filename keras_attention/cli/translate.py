@@ -179,7 +179,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
 
         translator = checkpoint_translator(options.model, options.checkpoint, **given)
-    elif options.ensemble or options.phrases_file or options.alignment:
+    elif options.ensemble or options.phrases_file or options.glossary or options.alignment:
         start_backend()
         translator = keras_translator(options.model, **given)
         if options.ensemble:
@@ -192,6 +192,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         tokenizer.source_prefix = None if options.source_prefix == NONE else options.source_prefix
         translator = dataclasses.replace(translator, tokenizer=tokenizer)
     beside = {name: getattr(options, file) is not None for name, file in BESIDE.items()}
+    beside["phrases"] |= options.glossary is not None
     name, reason = translator.engine_for(1, **beside)
     say(f"{program}: decoded by {name}. {reason}")
     if note := _note_on_tags(translator.tokenizer):
@@ -303,7 +304,15 @@ def _translate_corpus(options: argparse.Namespace, many: dict[str, Any]) -> None
     """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
         raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
-    others = ("checkpoint", "source_prefix", "ensemble", "mbr", "split_sentences", "max_line")
+    others = (
+        "checkpoint",
+        "source_prefix",
+        "ensemble",
+        "mbr",
+        "split_sentences",
+        "max_line",
+        "glossary",
+    )
     refuse_together(options, others, "--output-dir")
     inputs = expanded("--input", options.input)
     files = {argument: getattr(options, name) for argument, name in BESIDE.items()}

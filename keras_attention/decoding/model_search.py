@@ -182,6 +182,11 @@ class ModelSearch:
         min_length = 0 if self._token_rules is None else self._token_rules.min_length
         check_room(requests, [self._limits(len(r.source)) for r in requests], min_length)
 
+    def room(self, request: Request) -> int:
+        """Return how many tokens of further phrases fit into the translation of a text."""
+        asked = len(request.prefix) + sum(map(len, request.phrases))
+        return self._longest(len(request.source)) - asked - 1
+
     def __call__(
         self, requests: Sequence[Request], batching: Batching, progress: Progress, n_best: int = 1
     ) -> Iterator[tuple[list[int], BeamSearchResult]]:

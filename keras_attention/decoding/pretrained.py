@@ -28,7 +28,14 @@ FORMATS: dict[str, Callable[..., Path]] = {
 }
 # What an export takes over if its search has it, and what none has.
 SEARCH_OPTIONS = ("beam_size", "length_penalty", "max_extra_length")
-NOT_EXPORTED = ("constraint", "sampling", "restrictions", "break_loops", "split_sentences")
+NOT_EXPORTED = (
+    "constraint",
+    "sampling",
+    "restrictions",
+    "glossary",
+    "break_loops",
+    "split_sentences",
+)
 
 
 class Pretrained:
@@ -158,7 +165,7 @@ class Pretrained:
             OccupiedPath: If something is in the folder that may not be replaced.
             SpecError: If no spec, or no `Transformer`, can describe the model.
             ValueError: If an argument is out of range, or the translator has a constraint, sampling,
-                restrictions or sentences to split, which a preset has not.
+                restrictions, a glossary or sentences to split, which a preset has not.
 
         Example:
 
@@ -188,7 +195,8 @@ class Pretrained:
 
         Raises:
             ValueError: If there is no such format or option, the format cannot represent the model, or the
-                translator has a constraint, sampling, restrictions or sentences to split, which none writes.
+                translator has a constraint, sampling, restrictions, a glossary or sentences to split, which
+                none writes.
             ImportError: If the format's library is not installed.
             OccupiedPath: If something is in the folder that may not be replaced.
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Le
 
 from keras_attention.data.normalization import normalize
+from keras_attention.decoding.requests import WrongText
+from keras_attention.decoding.translation import Translation
+from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.base import TokenRules
 from keras_attention.utils.arguments import Count, FromZero, check_fields
 from keras_attention.utils.checks import check_integer, has_surrogate
@@ -79,6 +82,35 @@ class Restrictions:
                 banned[row, : len(ids)] = ids
         numbers = self.no_repeat_ngram_size, self.min_length, self.max_length or 0
         return TokenRules(*numbers, banned) if any(numbers) or banned is not None else None
+
+
+def break_loops(
+    translators: Sequence[Any],
+    results: list[list[Translation]],
+    texts: Sequence[str],
+    beside: Mapping[str, Sequence[Any] | None],
+    **how: Any,
+) -> None:
+    """Put other translations in place of those with a loop, and mark them.
+
+    Args:
+        translators: Those with ever stricter rules against repetitions.
+        results: The translations of each text, which are changed.
+        texts: The texts.
+        beside: Arguments of `Translator.translate` with an entry for each text, or None.
+        **how: Its other arguments.
+    """
+    for row in [row for row, best in enumerate(results) if has_loop(best[0].text, texts[row])]:
+        asked = {name: given and [given[row]] for name, given in beside.items()}
+        for translator in translators:
+            try:
+                [found] = translator.translate([texts[row]], unusual=UnusualTexts(), **asked, **how)
+            except WrongText:  # Nothing keeps the stricter rule.
+                break
+            results[row] = found
+            if not has_loop(found[0].text, texts[row]):
+                break
+        results[row] = [dataclasses.replace(one, had_loop=True) for one in results[row]]
 
 
 def has_loop(translation: str, source: str) -> bool:

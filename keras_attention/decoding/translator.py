@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, overload
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.ensemble import Ensemble
+from keras_attention.decoding.glossary import Glossary, check_glossary
 from keras_attention.decoding.mbr import most_useful
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
@@ -24,8 +25,8 @@ from keras_attention.decoding.requests import SHOWN_LETTERS, Request, WrongText,
 from keras_attention.decoding.restrictions import (
     LOOP_BLOCKS,
     Restrictions,
+    break_loops,
     check_restrictions,
-    has_loop,
 )
 from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
 from keras_attention.decoding.translation import Translation, attention_of, hypotheses_of
@@ -127,6 +128,10 @@ class Translator(Pretrained):
             of each sentence, and `beam_size` plays no part. Defaults to none.
         restrictions: `Restrictions` on the translations, or a dict of their attributes: banned words, no
             n-gram twice, least and greatest length. Defaults to none.
+        glossary: Terms of the texts and the translations that must then occur, a dict or a file with lines
+            of term, tab and translation; `decoding.glossary.Glossary` says how terms are found. Texts with a
+            term need what phrases do. A translation that does not fit, or that the vocabulary cannot spell,
+            is left out with a warning (`UnusualText`). Defaults to none.
         break_loops: Whether a text is translated again without repetitions if its best translation has a loop
             ("Salat Salat Salat"; `decoding.restrictions.has_loop` defines it), and marked with `had_loop`.
             No other translation changes. Defaults to False.
@@ -180,6 +185,7 @@ class Translator(Pretrained):
     constraint: Annotated[TextConstraint, Has("a TextConstraint", "of_batch")] | None = None
     sampling: Sampling | None = None
     restrictions: Annotated[Restrictions, check_restrictions] | None = None
+    glossary: Annotated[Glossary, check_glossary] | None = None
     break_loops: bool = False
     split_sentences: Annotated[str, check_split_sentences] | None = None
     source_language: str | None = None
@@ -209,6 +215,14 @@ class Translator(Pretrained):
         chosen = in_languages(self.tokenizer, self.source_language, self.target_language)
         object.__setattr__(self, "tokenizer", chosen)
         _ = self._search  # Refuses what cannot be decoded now, not at the first text.
+        if self.glossary is not None:
+            if self._beams == 1:
+                raise ValueError(
+                    "`glossary` needs a beam, of which a part is for hypotheses with its translations. Raise "
+                    "`beam_size`, and leave out `sampling`. Received: beam_size="
+                    f"{self.beam_size}, sampling={self.sampling}"
+                )
+            self.engine_for(1, phrases=True)
         if self.break_loops:
             if self.sampling is not None:
                 raise ValueError(
@@ -315,6 +329,8 @@ class Translator(Pretrained):
         requests = read_requests(self.tokenizer, texts, batching, prefixes, phrases)
         self._search.check_room(requests)
         noted = UnusualTexts() if unusual is None else unusual
+        if self.glossary is not None:
+            requests = self.glossary.required(requests, self.tokenizer, self._search.room, noted)
         noted.add([request.source for request in requests], self.tokenizer, self.longest_source)
         if unusual is None:
             noted.warn()
@@ -343,31 +359,9 @@ class Translator(Pretrained):
         if self.break_loops:
             named = {name: getattr(self, name) for name in LANGUAGES}
             how = {"n_best": n_best, "unique": unique, **named}
-            self._break_loops(results, texts, prefixes, phrases, **how)
+            asked = {"prefixes": prefixes, "phrases": phrases}
+            break_loops(self._without_loops, results, texts, asked, **how)
         return results
-
-    def _break_loops(
-        self,
-        results: list[list[Translation]],
-        texts: list[str],
-        prefixes: Any,
-        phrases: Any,
-        **how: Any,
-    ) -> None:
-        """Put other translations in place of those with a loop, and mark them."""
-        looping = [row for row, best in enumerate(results) if has_loop(best[0].text, texts[row])]
-        for row in looping:
-            asked = [given and [given[row]] for given in (prefixes, phrases)]
-            how |= {"unusual": UnusualTexts(), "prefixes": asked[0], "phrases": asked[1]}
-            for translator in self._without_loops:
-                try:
-                    [found] = translator.translate([texts[row]], **how)
-                except WrongText:  # Nothing keeps the stricter rule.
-                    break
-                results[row] = found
-                if not has_loop(found[0].text, texts[row]):
-                    break
-            results[row] = [dataclasses.replace(one, had_loop=True) for one in results[row]]
 
     @overload
     def translate_mbr(self, texts: str, candidates: int, **options: Any) -> Translation: ...

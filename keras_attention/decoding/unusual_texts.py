@@ -1,4 +1,4 @@
-"""Texts that are unlike a model's training text. It translates them all the same, but hardly well."""
+"""Texts whose translations are hardly good: unlike a model's training text, or not as a glossary wants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ SHOWN = 10  # numbers of texts in a message
 
 
 class UnusualText(UserWarning):
-    """Some texts are longer than any in training, or the vocabulary lacks most of their characters."""
+    """Some texts are longer than any in training, the vocabulary lacks most of their characters, or a
+    glossary's translations cannot be in theirs."""
 
 
 @dataclasses.dataclass
@@ -25,6 +26,7 @@ class UnusualTexts:
         longest: Tokens of the longest source in training, end token included; None if not known.
         long: Numbers of the texts that are longer.
         unknown: Numbers of the texts that consist mostly of unknown characters.
+        unmet: Numbers of the texts whose translations lack one of the glossary, each with that.
 
     Example:
 
@@ -38,6 +40,7 @@ class UnusualTexts:
     longest: int | None = None
     long: list[int] = dataclasses.field(default_factory=list)
     unknown: list[int] = dataclasses.field(default_factory=list)
+    unmet: list[tuple[int, str]] = dataclasses.field(default_factory=list)
 
     def add(self, sources: Sequence[Sequence[int]], tokenizer: Any, longest: int | None) -> None:
         """Look at the token ids of some texts, end token included; `[]` for an empty one."""
@@ -69,6 +72,12 @@ class UnusualTexts:
                 parts.append(
                     f"{len(numbers):,} of {self.count:,} {self.what} {problem}: {listed}. {remedy}"
                 )
+        if self.unmet:
+            listed = ", ".join(f"{number} ({word!r})" for number, word in self.unmet[:SHOWN])
+            parts.append(
+                "Translations of the glossary were left out, which do not fit or which the vocabulary cannot "
+                f"spell, of {self.what} {listed}{', ..' * (len(self.unmet) > SHOWN)}."
+            )
         return " ".join(parts)
 
     def warn(self) -> None:

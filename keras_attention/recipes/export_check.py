@@ -125,7 +125,7 @@ def check_export(
             "There is no sentence to translate: `texts`, or else the model's card, must have one."
         )
     manifest, programs, not_installed = programs_of(folder)
-    plain = dict.fromkeys(("constraint", "sampling", "restrictions", "split_sentences"))
+    plain = dict.fromkeys(("constraint", "sampling", "restrictions", "glossary", "split_sentences"))
     own_search = manifest.get("search", {})
     changes: dict[str, Any] = {**SEARCH, **own_search, **plain, "engine": "auto"}
     original = dataclasses.replace(translator, **changes)

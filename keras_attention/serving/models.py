@@ -126,6 +126,11 @@ def paired(
             source, target = (
                 code or other for code, other in zip(named, codes.values(), strict=False)
             )
+            if getattr(translator, "glossary", None) is not None:
+                raise ValueError(
+                    f"A glossary is of two languages, and '{name}' translates between {len(codes)}. Name "
+                    "them: --languages en de"
+                )
             chosen = translator.in_languages(source, target)
             models[name, ""] = ServedModel(name, source, target, chosen, codes)
             continue

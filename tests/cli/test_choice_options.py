@@ -80,6 +80,20 @@ def test_phrases(translated, tmp_path):
     assert "Hund" in found[0] and "schl" in found[0] and found[1] == ""
 
 
+def test_a_glossary(translated, translator, untranslated, tmp_path):
+    (tmp_path / "terms").write_text("dog\tHund schl\nHouse\tx\nSmall House\ty\n")
+    asked = ("--glossary", tmp_path / "terms", "--beam-size", "3")
+    glossed = dataclasses.replace(translator, glossary={"dog": "Hund schl"}, beam_size=3)
+    found = translated(*asked)
+    assert found == as_lines(glossed(LINES)) and "Hund schl" in found[0]
+    assert found[1:] == translated("--beam-size", "3")[1:]
+    assert "`glossary` needs a beam" in untranslated(*asked[:2], "--beam-size", "1")
+    chunks = ("--output-dir", tmp_path / "new", "--input", tmp_path / "terms")
+    assert "--glossary cannot be combined with --output-dir" in untranslated(*asked, *chunks)
+    (tmp_path / "terms").write_text("dog\tHund\n\ndog\n")
+    assert f"line 3 of '{tmp_path / 'terms'}' with 0 tabs" in untranslated(*asked)
+
+
 def test_an_ensemble_of_one_model_twice_translates_as_it_does(run, translated, translator):
     assert translated("--with", run) == as_lines(translator(LINES))
 

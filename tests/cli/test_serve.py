@@ -153,6 +153,24 @@ def test_hostile_texts_are_translated_as_by_the_translator(server, translator, t
         assert content["translatedText"] == " ".join(translator(text).splitlines())
 
 
+def test_a_glossary_is_kept(tmp_path, translator):
+    """Texts with its terms are the backend's, the others as ever."""
+    (tmp_path / "terms").write_text("dog\tKatze\nsleeps\tschläft\n", "utf-8")
+    asked = ("serve", "demo_en_de", "--port", "0", "--no-page", "--glossary", tmp_path / "terms")
+    main = "import sys; from keras_attention_light import main; main(sys.argv[1:])"
+    server = Server(tmp_path / "log", "-c", main, *asked)
+    try:
+        texts = ["The dog sleeps.", "The woman waits.", "A DOG & a cat"]
+        _, content = translate(server.port, texts)
+        wanted = [["Katze", "schläft"], [], ["Katze"]]
+        expected = translator.translate(texts, phrases=wanted)
+        assert content["translatedText"] == [best[0].text for best in expected]
+        _, content = translate(server.port, "The <b>dog</b> waits.", format="html")
+        assert "Katze" in content["translatedText"] and "</b>" in content["translatedText"]
+    finally:
+        assert server.end() == 143, server.log.read_text()
+
+
 def test_without_a_backend_there_is_a_page_and_no_attention(server):
     status, headers, content = ask(server.port, "/")
     assert status == 200 and headers.get_content_type() == "text/html"
@@ -203,6 +221,8 @@ def test_a_signal_while_it_is_busy_answers_what_was_accepted(
         (["demo_en_de", "--host", "192.0.2.1"], "cannot be used"),
         (["demo_en_de", "--languages", "en"], "--languages must be the codes of two languages"),
         (["demo_en_de", "demo_en_de"], "both translate from 'en' to 'de'"),
+        (["demo_en_de", "--glossary", "none", "b"], "--glossary needs a file for each of the 1 "),
+        (["demo_en_de", "--glossary", "no_such_file"], "'no_such_file' does not exist"),
         (["no_such_model"], "There is no folder 'no_such_model'"),
     ],
 )

@@ -1,6 +1,7 @@
 """Which languages the models of a server translate."""
 
 import re
+import types
 
 import pytest
 
@@ -47,6 +48,15 @@ def test_unclear_languages_are_refused(translators, given, message):
     names = [f"m{index}" for index in range(len(translators))]
     with pytest.raises(ValueError, match=re.escape(message)):
         paired(names, translators, given)
+
+
+def test_a_glossary_is_of_two_languages():
+    many = translator()
+    sides = {"source_language": None, "target_language": None}
+    many.tokenizer = types.SimpleNamespace(languages=("en", "de", "fr"), tags={}, **sides)
+    many.glossary = {"dog": "Hund"}
+    with pytest.raises(ValueError, match="two languages, and 'm0' translates between 3. Name them"):
+        paired(["m0"], [many], None)
 
 
 @pytest.mark.parametrize("codes", [["en"], ["en", "de", "fr"], ["en", "no such"], ["e", "de"], []])

@@ -1,0 +1,211 @@
+"""A glossary: terms of source texts, and the translations that must then occur."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.data.normalization import normalize
+from keras_attention.data.text_files import lines_of, packing_of
+from keras_attention.decoding.requests import Request, contains
+from keras_attention.decoding.unusual_texts import UnusualTexts
+from keras_attention.utils.checks import has_surrogate
+from keras_attention.utils.sides import encode_side, start_of
+
+LARGEST_FILE = 16 << 20
+MOST_TERMS = 100_000
+LONGEST_SIDE = 200  # characters
+# Scripts whose words have no spaces between them: Thai, Lao, Tibetan, Burmese, Khmer, and from the kana and
+# Chinese characters on those of both planes; Hangul has spaces.
+NO_SPACES = (
+    (0x0E00, 0x0FFF),
+    (0x1000, 0x109F),
+    (0x1780, 0x17FF),
+    (0x3040, 0x30FF),
+    (0x31F0, 0x31FF),
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x3FFFF),
+)
+
+
+class Glossary:
+    """Finds terms in texts.
+
+    A term is found as a whole word, or whole words: no letter, digit or mark of its script stands before or
+    behind it, but in scripts without spaces. It is found as it is written, or in any case if it is written
+    in small letters. From left to right, the longest term wins, and terms do not overlap.
+
+    Args:
+        terms: The translation of each term.
+
+    Raises:
+        ValueError: If they are no such mapping, or a side is empty or longer than 200 characters.
+
+    Example:
+
+    >>> glossary = Glossary({"hot dog": "Hotdog", "dog": "Köter", "US": "USA"})
+    >>> glossary.translations("Hot dog or dog, he told us."), glossary.translations("Dogs")
+    (['Hotdog', 'Köter'], [])
+    """
+
+    def __init__(self, terms: Mapping[str, str]):
+        if not isinstance(terms, Mapping) or not terms or len(terms) > MOST_TERMS:
+            raise ValueError(
+                f"A glossary needs a dict of 1 to {MOST_TERMS:,} terms and their translations. Received: "
+                + (f"{len(terms):,} terms" if isinstance(terms, Mapping) else repr(terms))
+            )
+        self._exact: dict[str, str] = {}
+        self._any_case: dict[str, str] = {}
+        for place, pair in enumerate(terms.items()):
+            term, translation = (_side(side, f"entry {place} of the glossary") for side in pair)
+            if self._exact.setdefault(term, translation) != translation:
+                raise ValueError(
+                    f"The glossary has two translations of {term!r}: {self._exact[term]!r} and "
+                    f"{translation!r}."
+                )
+            if term == term.lower():
+                self._any_case[_folded(term)] = translation
+        self._lengths = sorted({len(term) for term in self._exact}, reverse=True)
+
+    def translations(self, text: str) -> list[str]:
+        """Return the translations of the terms in a text, each once, in the order of their terms."""
+        return list(dict.fromkeys(self._found(normalize(text))))
+
+    def required(
+        self,
+        requests: Sequence[Request],
+        tokenizer: Any,
+        room: Callable[[Request], int],
+        noted: UnusualTexts,
+    ) -> list[Request]:
+        """Return requests with the translations of their terms as further phrases.
+
+        Args:
+            requests: What is asked for.
+            tokenizer: The tokenizer of the model.
+            room: Says how many tokens of further phrases fit into a translation.
+            noted: Collects the translations that do not fit, or that the vocabulary cannot spell.
+        """
+        found = [self.translations(request.text) for request in requests]
+        code, words = len(start_of(tokenizer)), list(dict.fromkeys(itertools.chain(*found)))
+        encoded = encode_side(tokenizer, words, "target") if words else []
+        ids_of = {word: ids[code:] for word, ids in zip(words, encoded, strict=True)}
+        unknown = getattr(tokenizer, "unknown_token_id", None)
+        results = []
+        for index, (request, translations) in enumerate(zip(requests, found, strict=True)):
+            for word in translations:
+                ids = ids_of[word]
+                if any(contains(had, ids) for had in (request.prefix, *request.phrases)) and ids:
+                    continue
+                if not ids or unknown in ids or len(ids) > room(request):
+                    noted.unmet.append((noted.first + index, word))
+                else:
+                    request = request._replace(phrases=[*request.phrases, ids])
+            results.append(request)
+        return results
+
+    def _found(self, text: str) -> Iterator[str]:
+        folded, start = _folded(text), 0
+        is_boundary = [_is_boundary(text, place) for place in range(len(text) + 1)]
+        while start < len(text):
+            end = start + 1
+            for length in self._lengths if is_boundary[start] else ():
+                if not any(is_boundary[start + length : start + length + 1]):
+                    continue
+                here = slice(start, start + length)
+                found = self._exact.get(text[here]) or self._any_case.get(folded[here])
+                if found is not None:
+                    yield found
+                    end = start + length
+                    break
+            start = end
+
+
+def read_glossary(path: str | os.PathLike[str]) -> Glossary:
+    """Return the glossary of a UTF-8 file with a term, a tab and its translation in each line.
+
+    Raises:
+        ValueError: If the file is too large, packed or no text, or a line has no two sides, or another
+            translation of a term than an earlier one. The message names the line.
+    """
+    with open(path, "rb") as file:
+        content = file.read(LARGEST_FILE + 1)
+    packing, most = packing_of(content), f"{LARGEST_FILE >> 20} MB"
+    if packing is not None or len(content) > LARGEST_FILE:
+        what = f"more than {most}" if packing is None else f"a file packed by {packing.name}"
+        raise ValueError(
+            f"'{path}' is no glossary, a plain text of at most {most}. Received: {what}"
+        )
+    terms: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(lines_of(io.BufferedReader(io.BytesIO(content)), path), start=1):
+        if not line.strip():
+            continue
+        where, sides = f"line {number} of '{path}'", line.split("\t")
+        if len(sides) != 2:
+            raise ValueError(
+                f"A glossary has a term, a tab and its translation in each line. Received: {where} with "
+                f"{len(sides) - 1} tabs: {line[:LONGEST_SIDE]!r}"
+            )
+        term, translation = (_side(side, where) for side in sides)
+        if terms.setdefault(term, translation) != translation:
+            raise ValueError(
+                f"{where} translates {term!r} by {translation!r}, but line {lines[term]} by {terms[term]!r}. "
+                "Leave one out."
+            )
+        lines.setdefault(term, number)
+    if not terms:
+        raise ValueError(f"'{path}' holds no terms, only empty lines.")
+    return Glossary(terms)
+
+
+def check_glossary(name: str, value: Any) -> Glossary:
+    """Return a glossary, made of a dict or a file; raise a ValueError if it is anything else."""
+    if isinstance(value, str | os.PathLike) and Path(value).is_file():
+        return read_glossary(value)
+    if not isinstance(value, Glossary | Mapping):
+        raise ValueError(
+            f"`{name}` must be a dict of terms and their translations, or a file with a term, a tab and its "
+            f"translation in each line. Received: {name}={value!r}"
+        )
+    return value if isinstance(value, Glossary) else Glossary(value)
+
+
+def _side(side: Any, where: str) -> str:
+    """Return a term or a translation, normalised."""
+    text = normalize(side) if isinstance(side, str) else ""
+    if not text or len(text) > LONGEST_SIDE or has_surrogate(text):
+        raise ValueError(
+            f"A term and its translation must be text of 1 to {LONGEST_SIDE} characters. Received: {where} "
+            f"with {str(side)[:LONGEST_SIDE]!r}"
+        )
+    return text
+
+
+def _folded(text: str) -> str:
+    """Return a text in one case, with as many characters."""
+    return "".join(
+        next((c for c in (old.casefold(), old.lower()) if len(c) == 1), old) for old in text
+    )
+
+
+def _is_boundary(text: str, place: int) -> bool:
+    """Whether a word may begin or end before a character of a text."""
+    if place in (0, len(text)):
+        return True
+    if unicodedata.category(text[place])[0] == "M":  # A mark belongs to what is before it.
+        return False
+    return not (_is_letter(text[place - 1]) and _is_letter(text[place]))
+
+
+def _is_letter(char: str) -> bool:
+    """Whether a character is of a word, in a script with spaces between words."""
+    is_word = char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
+    return is_word and not any(first <= ord(char) <= last for first, last in NO_SPACES)
