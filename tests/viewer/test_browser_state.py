@@ -198,17 +198,51 @@ def test_a_cell_of_a_notebook_has_the_theme_of_the_notebook(visits, tmp_path):
     expect_theme(viewer, "light")
 
 
-@pytest.mark.parametrize("policy", [None, "default-src 'none'", "script-src 'self'"])
-def test_without_scripts_a_sentence_stands_in_the_frame(visits, tmp_path, policy):
+STRICT = "default-src 'none'; style-src 'unsafe-inline'; script-src "
+
+
+def webview(visits, folder, policy=None, sandbox=None, **options):
+    """The page in a frame of 400 x 760 pixels, as VS Code shows what an extension or a cell gives it."""
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""
-    html = f"<!DOCTYPE html>{meta}<body>{show(two_layers())._repr_html_()}"
-    (tmp_path / "strict.html").write_text(html, "utf-8")
+    frame = show(two_layers())._repr_html_()
+    if sandbox is not None:
+        frame = frame.replace("<iframe ", f'<iframe sandbox="{sandbox}" ')
+    html = f"<!DOCTYPE html>{meta}<style>body {{ margin: 0 }}</style><body>{frame}"
+    (folder / "webview.html").write_text(html, "utf-8")
     size = {"width": 400, "height": 760}
-    page = visits.open(
-        f"file://{tmp_path}/strict.html", java_script_enabled=bool(policy), viewport=size
-    )
-    page.frame_locator("iframe").get_by_text("drawn by a script, which may not run here").wait_for()
-    assert all("Content Security Policy" in text for text in visits.errors)
+    page = visits.open(f"file://{folder}/webview.html", viewport=size, **options)
+    return page.frame_locator("iframe")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_webview_that_lets_scripts_run_shows_the_picture(visits, tmp_path, scheme):
+    policy = f"{STRICT}'unsafe-inline'"
+    frame = webview(visits, tmp_path, policy, "allow-scripts", color_scheme=scheme)
+    frame.locator(".thumbs canvas").first.wait_for()
+    row = frame.locator(".columns li").first.bounding_box()
+    assert row["y"] + row["height"] <= 760 and row["x"] + row["width"] <= 400
+    frame.get_by_role("button", name="Matrix").click()
+    frame.locator(".matrix-rows li").first.wait_for()
+
+
+@pytest.mark.parametrize(
+    "policy, sandbox, options",
+    [
+        (None, None, {"java_script_enabled": False}),
+        (None, "", {}),
+        ("default-src 'none'", None, {}),
+        ("script-src 'self'", None, {}),
+        (f"{STRICT}'nonce-2b7e1516'", "allow-scripts", {}),
+    ],
+)
+def test_without_scripts_a_sentence_stands_in_the_frame(visits, tmp_path, policy, sandbox, options):
+    frame = webview(visits, tmp_path, policy, sandbox, **options)
+    sentence = frame.get_by_text("drawn by a script, which may not run here")
+    sentence.wait_for()
+    box = sentence.bounding_box()
+    assert box["y"] + box["height"] <= 760 and box["x"] + box["width"] <= 400
+    refused = ("Content Security Policy", "the document's frame is sandboxed")
+    assert all(any(reason in text for reason in refused) for text in visits.errors)
     visits.errors.clear()
 
 
