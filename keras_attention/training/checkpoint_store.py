@@ -15,10 +15,12 @@ import numpy as np
 
 from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.files import atomic_folder
+from keras_attention.utils.files import atomic_folder, check_still_there
 from keras_attention.utils.run_folder import CHECKPOINT
 
 WEIGHTS = "model.weights.h5"
+# Errors of a full disk, or of one on which an HDF5 file could not be closed.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 # Keras' callbacks that remember earlier epochs, or load weights when a training begins or ends.
 FORGETFUL = (
     keras.callbacks.BackupAndRestore,
@@ -50,11 +52,14 @@ def write_checkpoint(
             if path.exists() and not replace:
                 set_aside(path)
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            check_still_there(path.parent)
+        remedy = "Free some space on that disk" if error.errno in FULL else "See to that"
         raise OSError(
             error.errno,
             f"Could not write the checkpoint '{path}' of about {_bytes_of(model) / 1e6:,.0f} MB: "
-            f"{error.__cause__ or error}. The checkpoints before it are unchanged. Free some space on "
-            "that disk, then run the same command again: it continues from the last of them.",
+            f"{error.__cause__ or error}. The checkpoints before it are unchanged. {remedy}, then run the "
+            "same command again: it continues from the last of them.",
         ) from error
 
 

@@ -202,6 +202,29 @@ def test_a_full_disk_ends_in_a_clear_error_and_loses_nothing(tmp_path, monkeypat
 
 
 @pytest.mark.backends("torch")
+def test_no_space_is_asked_for_where_the_disk_is_not_full(tmp_path, monkeypatch):
+    made, folder = model(), tmp_path / "run"
+    made.optimizer.build(made.trainable_variables)
+    save = keras.Model.save_weights
+
+    def gone(self, file):
+        shutil.rmtree(folder)
+        save(self, file)
+
+    def forbidden(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    for place, error, message in (
+        (gone, FileNotFoundError, f"'{folder}' was deleted or moved"),
+        (forbidden, PermissionError, "Permission denied. .* unchanged. See to that, then run"),
+    ):
+        monkeypatch.setattr(keras.Model, "save_weights", place)
+        with pytest.raises(error, match=message) as caught:
+            checkpoint_store.write_checkpoint(folder / "update-00000001", made, {})
+        assert "Free some" not in str(caught.value)
+
+
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "change,message",
     [
