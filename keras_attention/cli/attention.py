@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from keras_attention.cli.decoding_options import add_language_options
 from keras_attention.cli.models import (
     MODEL_HELP,
     check_model,
@@ -16,7 +17,7 @@ from keras_attention.cli.models import (
     name_of,
     say_missing_heads,
 )
-from keras_attention.cli.options import Parser, adding
+from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.serving import (
     add_address_options,
@@ -29,7 +30,7 @@ from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import UNNAMED, languages_of
 from keras_attention.data.normalization import normalize
 from keras_attention.utils.files import atomic_folder, check_destination
-from keras_attention.utils.sides import piece_of
+from keras_attention.utils.sides import LANGUAGES, piece_of
 from keras_attention_viewer.page import is_page as is_viewer_page
 
 PAGE = ".html"
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     _check_together(options)
     check_address(options)
     if options.serve:
-        check_model(options.model)
+        check_model(options.model, **given(options, LANGUAGES))
         _serve(program, options)
     else:
         _save(program, options)
@@ -82,6 +83,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     add("--overwrite", "replace the page or the pictures that this command wrote to PATH")
     add("--serve", "write nothing, but serve a page to try the model, until Ctrl-C or SIGTERM")
+    add_language_options(add)
     add_address_options(parser)
     return parser
 
@@ -111,20 +113,25 @@ def _check_together(options: argparse.Namespace) -> None:
 
 
 def _serve(program: str, options: argparse.Namespace) -> None:
+    languages = given(options, LANGUAGES)
+
     def service() -> Any:
         from keras_attention.serving.app import Service
         from keras_attention.serving.fields import Limits
         from keras_attention.serving.models import paired
 
         start_backend()
-        translator = served_translator(options.model)
-        given = None if translator.tokenizer.languages else languages_of(translator.card) or UNNAMED
-        models = paired([options.model], [translator], given and [given])
+        translator = served_translator(options.model, **languages)
+        named = dict(zip(LANGUAGES, languages_of(translator.card) or UNNAMED, strict=True))
+        pair = tuple({**named, **languages}.values())
+        is_many = bool(translator.tokenizer.languages)
+        models = paired([options.model], [translator], None if is_many else [pair])
         say_engines(program, models)
         return Service(models, Limits(characters=MOST_CHARACTERS), start_backend)
 
-    page = "" if options.sentence is None else "/?" + urlencode({"q": options.sentence})
-    run_server(program, options, service, page=page)
+    chosen = {name.removesuffix("_language"): code for name, code in languages.items()}
+    chosen |= {} if options.sentence is None else {"q": options.sentence}
+    run_server(program, options, service, page=f"/?{urlencode(chosen)}" if chosen else "")
 
 
 def _save(program: str, options: argparse.Namespace) -> None:
@@ -143,11 +150,12 @@ def _save(program: str, options: argparse.Namespace) -> None:
         overwrite=overwrite,
         option="--overwrite",
     )
-    check_model(options.model)
+    languages = given(options, LANGUAGES)
+    check_model(options.model, **languages)
     start_backend()
     from keras_attention.visualization.attention_page import save_attention
 
-    translator = keras_translator(options.model)
+    translator = keras_translator(options.model, **languages)
     say_missing_heads(program, translator.model)
     if is_page:
         name = name_of(options.model)

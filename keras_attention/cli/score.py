@@ -8,13 +8,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from keras_attention.cli.decoding_options import add_bulk_options, expanded, spread
+from keras_attention.cli.decoding_options import (
+    add_bulk_options,
+    add_language_options,
+    expanded,
+    spread,
+)
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
-from keras_attention.cli.options import Parser, adding, flag
+from keras_attention.cli.options import Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import CHUNK_LINES, chunks_as_they_come
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.utils.progress import say
+from keras_attention.utils.sides import LANGUAGES
 
 EXAMPLE = """
 examples:
@@ -37,14 +43,16 @@ def main(arguments: Sequence[str], program: str) -> None:
     several = "with --output-dir, several files or patterns"
     add("--source-file FILE", f"sentences, one per line; {several}", nargs="+")
     add("--target-file FILE", "their translations", nargs="+")
+    add_language_options(add)
     add_bulk_options(add)
     options = parser.parse_args(arguments)
     if (options.source_file is None) != (options.target_file is None):
         raise ValueError("--source-file and --target-file belong together.")
     many = spread(options)
-    check_model(options.model)
+    languages = given(options, LANGUAGES)
+    check_model(options.model, **languages)
     if options.output_dir is not None:
-        _score_corpus(options, many)
+        _score_corpus(options, {**many, **languages})
         return
     for name in ("source_file", "target_file"):
         if len(getattr(options, name) or ()) > 1:
@@ -56,7 +64,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     from keras_attention.decoding.unusual_texts import UnusualTexts
     from keras_attention.recipes.scoring import log_probabilities
 
-    translator = keras_translator(options.model)
+    translator = keras_translator(options.model, **languages)
     parts = translator.model, translator.tokenizer
     unusual = UnusualTexts("sources", first=1, longest=translator.longest_source)
 

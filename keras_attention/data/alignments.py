@@ -18,7 +18,7 @@ from keras_attention.data.token_chunks import CHUNK_PAIRS, SIDES
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.files import DamagedFile, atomic_file
 from keras_attention.utils.progress import Progress, say
-from keras_attention.utils.sides import encode_side, piece_of
+from keras_attention.utils.sides import encode_side, piece_of, places_without_text
 from keras_attention_viewer.tokens import (
     describe_tokens,
     is_sentence_pieces,
@@ -126,15 +126,14 @@ class WordAlignments:
 def word_positions(
     tokenizer: Any, ids: Sequence[int], side: str, is_marked: bool, splits_punctuation: bool = False
 ) -> list[list[int]]:
-    """Return the positions of the tokens of each word of a text; its end token is no word.
+    """Return the positions of the tokens of each word of a text: end tokens and codes of languages have none.
 
     A word is what stands between spaces; with `splits_punctuation`, punctuation at its beginning or end is a
     word of its own. `is_marked` says that SentencePiece marks beginnings of words, even if none of these
     tokens begins one.
     """
     pieces = [piece_of(tokenizer, token, side) for token in ids]
-    ends = {position for position, token in enumerate(ids) if token == tokenizer.end_token_id}
-    tokens = describe_tokens(pieces, ends)
+    tokens = describe_tokens(pieces, places_without_text(tokenizer, ids))
     words = words_between_spaces(tokens, is_marked)
     prefix = getattr(tokenizer, "source_prefix", None) if side == "source" else None
     words = words[len((prefix or "").split()) :]

@@ -22,6 +22,7 @@ from keras_attention.utils.arguments import Count, FromZero, checked
 from keras_attention.utils.backend import running_backend
 from keras_attention.utils.places import Place, Placed
 from keras_attention.utils.progress import say
+from keras_attention.utils.sides import LANGUAGES, in_languages
 
 CHUNK_LINES = 2000
 
@@ -44,6 +45,7 @@ OPTIONS = (
     "engine",
     "sampling",
     "restrictions",
+    *LANGUAGES,
 )
 # Arguments of `Translator.translate` with a line for each line of the input.
 BESIDE = ("prefixes", "phrases")
@@ -72,9 +74,9 @@ def translating(
     return _telling(work, translator)
 
 
-def scoring(preset: Loaded) -> Callable[[list[Any], Chunk], str]:
+def scoring(preset: Loaded, languages: Mapping[str, str]) -> Callable[[list[Any], Chunk], str]:
     """Like `translating`, for pairs of lines: gives the log-probability of each second line."""
-    translator = _translator(preset)
+    translator = _translator(preset, **languages)
     parts = translator.model, translator.tokenizer
 
     def work(lines: list[Any], chunk: Chunk, unusual: UnusualTexts) -> str:
@@ -165,7 +167,7 @@ def translate_corpus(
         show_progress: Whether to show a progress line.
         **options: Arguments of `Translator` that replace those of the model: `beam_size`,
             `length_penalty`, `max_extra_length`, `batch_tokens`, `batch_size`, `precision`, `engine`,
-            `sampling`, `restrictions`.
+            `sampling`, `restrictions`, `source_language`, `target_language`.
 
     Returns:
         The results, one for each input, as paths or URLs.
@@ -209,6 +211,8 @@ def score_corpus(
     translations: Sequence[Placed],
     output_dir: Placed,
     *,
+    source_language: str | None = None,
+    target_language: str | None = None,
     chunk_lines: Count = CHUNK_LINES,
     ray: Ray = False,
     workers: Count | None = None,
@@ -224,6 +228,7 @@ def score_corpus(
         sources: Text files, plain or gzip, one sentence per line; paths, or URLs that fsspec reads.
         translations: As many files with as many lines. `a.en.gz` becomes `a.en`.
         output_dir: A new folder, or the folder of the same work, which is then continued.
+        source_language, target_language: As of `Translator`. Default to None.
         chunk_lines, ray, workers, show_progress: As in `translate_corpus`.
 
     Returns:
@@ -246,8 +251,12 @@ def score_corpus(
     pairs = [TextFile(*pair) for pair in zip(sources, translations, strict=True)]
     _check_workers(ray, workers)
     preset = _sent(model)
-    work = BulkWork(output_dir, pairs, _made_by("score", preset), chunk_lines)
-    return work.run(functools.partial(scoring, preset), ray, workers, show_progress, "scoring")
+    both = zip(LANGUAGES, (source_language, target_language), strict=True)
+    languages = {name: code for name, code in both if code is not None}
+    in_languages(preset.tokenizer, **languages)
+    work = BulkWork(output_dir, pairs, {**_made_by("score", preset), **languages}, chunk_lines)
+    job = functools.partial(scoring, preset, languages)
+    return work.run(job, ray, workers, show_progress, "scoring")
 
 
 def _text_files(inputs: Sequence[Any], beside: Mapping[str, Sequence[Any]]) -> list[TextFile]:

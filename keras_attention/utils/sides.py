@@ -30,6 +30,12 @@ def end_of(tokenizer: Any, side: str) -> list[int]:
     return [tokenizer.end_token_id] if ends else []
 
 
+def places_without_text(tokenizer: Any, ids: Iterable[int]) -> set[int]:
+    """Return the positions of end tokens and of the codes of languages, which no word of a text has."""
+    ids_of_none = {tokenizer.end_token_id, *getattr(tokenizer, "languages", {}).values()}
+    return {position for position, token in enumerate(ids) if token in ids_of_none}
+
+
 def start_of(tokenizer: Any) -> list[int]:
     """Return what every translation begins with: the code of its language, if the model has many."""
     return [tokenizer.language_id("target")] if getattr(tokenizer, "languages", None) else []

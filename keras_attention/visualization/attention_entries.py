@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_attention.utils.arguments import FromZero, Has, checked
 from keras_attention.utils.checks import check_has, check_iterable
-from keras_attention.utils.sides import encode_side, end_of, piece_of
+from keras_attention.utils.sides import encode_side, end_of, piece_of, places_without_text
 from keras_attention_viewer.codec import KINDS, Entry, make_entry
 from keras_attention_viewer.tokens import (
     Token,
@@ -324,7 +324,7 @@ def _array(scores: Any) -> np.ndarray:
 def _tokens(tokenizer: Any, ids: Sequence[int], ranks: Any, side: str = "target") -> list[Token]:
     first_is_start = side == "target" and ids[0] == tokenizer.start_token_id
     pieces = [piece_of(tokenizer, token, side) for token in ids]
-    special = {i for i, token in enumerate(ids) if token == tokenizer.end_token_id}
+    special = places_without_text(tokenizer, ids)
     if first_is_start:
         pieces[0] = START
         special.add(0)

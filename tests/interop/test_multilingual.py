@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention.cli import attention
 from keras_attention.cli.main import main as command
 from keras_attention.cli.translate import main
+from keras_attention.data.alignments import word_positions
 from keras_attention.data.presets import load
+from keras_attention.utils.sides import encode_ended
+from keras_attention.visualization import attention_entries
 from tests.interop.conftest import assert_refused, pieces_of, replace
 from tests.recipes.small_runs import write_files
 from tests.spec_oracle import SpecOracle
@@ -475,6 +479,90 @@ def test_other_commands(made, tmp_path, capsys):
         with pytest.raises(SystemExit):
             command([*wrong, *named[:3], "dee"])
         assert "Did you mean 'de'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_probabilities(kind, made, tmp_path, capsys):
+    """`score`, alone and in chunks, against transformers' logits; and translations of files in chunks."""
+    folder, network, theirs = made[kind]
+    source, target, _ = codes_of(kind)
+    theirs.src_lang, theirs.tgt_lang = source, target
+    pairs = [(TEXTS[0], TEXTS[1]), (TEXTS[1], TEXTS[5])]
+    code = theirs.convert_tokens_to_ids(f"__{target}__" if kind == "m2m" else target)
+    expected = []
+    for text, translation in pairs:
+        inner = theirs(translation, add_special_tokens=False)["input_ids"]
+        ids = [code, *(i for i in inner if i not in (2, *theirs.all_special_ids[4:])), 2]
+        with torch.no_grad():
+            shifted = torch.tensor([[2, *ids[:-1]]])
+            found = network(**theirs([text], return_tensors="pt"), decoder_input_ids=shifted)
+        scores = found.logits[0].log_softmax(-1)
+        expected.append(float(sum(scores[t, token] for t, token in enumerate(ids))))
+    files = [tmp_path / "a.src", tmp_path / "a.trg"]
+    for file, texts in zip(files, zip(*pairs, strict=True), strict=True):
+        file.write_text("".join(f"{text}\n" for text in texts))
+    named = ["--source-language", source, "--target-language", target]
+    words = ["score", folder, "--source-file", files[0], "--target-file", files[1], *named]
+    command(list(map(str, words)))
+    assert [*map(float, capsys.readouterr().out.split())] == pytest.approx(expected, abs=1e-3)
+    command(list(map(str, [*words, "--output-dir", tmp_path / "scores"])))
+    found = (tmp_path / "scores" / "a.trg").read_text().split()
+    assert [*map(float, found)] == pytest.approx(expected, abs=1e-3)
+    words = ["translate", folder, "--input", files[0], "--output-dir", tmp_path / "texts", *named]
+    command(list(map(str, words)))
+    translator = Translator.from_preset(folder, source_language=source, target_language=target)
+    found = (tmp_path / "texts" / "a.src").read_text().splitlines()
+    assert found == translator([text for text, _ in pairs])
+    for words in (["score"], ["attention", TEXTS[0]]):
+        with pytest.raises(SystemExit):
+            command([words[0], str(folder), *words[1:], *named[:3], f"{target}x"])
+        assert f"Did you mean '{target}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_code_is_no_word(kind, made, tmp_path):
+    """Words are numbered as in the text, wherever the tokenizer puts the code."""
+    folder, *_ = made[kind]
+    source, target, _ = codes_of(kind)
+    page = tmp_path / "page.html"
+    named = ["--source-language", source, "--target-language", target]
+    command(["attention", str(folder), TEXTS[0], TEXTS[1], *named, "--output", str(page)])
+    assert TEXTS[0] in page.read_text("utf-8")
+    translator = made_translator(folder, "torch", 1).in_languages(source, target)
+    tokenizer = translator.tokenizer
+    links = [(2, 1), (11, 7)]
+    [entry] = attention_entries(
+        translator.watched, tokenizer, [(TEXTS[0], TEXTS[1])], alignments=[links]
+    )
+    assert entry.header["alignment"] == [[2, 1], [11, 7]]
+    for side, text in (("source", TEXTS[0]), ("target", TEXTS[1])):
+        ids = encode_ended(tokenizer, [text], side)[0]
+        words = word_positions(tokenizer, ids, side, True)
+        pieces = [[tokenizer.id_to_token(ids[i], side) for i in word] for word in words]
+        assert ["".join(word).replace("▁", "") for word in pieces] == text.split()
+        shown = entry.header["tokens"]["source" if side == "source" else "decoder_output"]
+        special = {tokenizer.languages[source], tokenizer.languages[target], 2}
+        assert [one["special"] for one in shown] == [token in special for token in ids]
+
+
+def test_the_page_to_try_a_model_opens_in_the_given_languages(made, monkeypatch):
+    pytest.importorskip("starlette", reason="an extra: serve")
+    seen = {}
+    monkeypatch.setattr(
+        attention,
+        "run_server",
+        lambda program, options, make, page: seen.update(service=make(), page=page),
+    )
+    folder, *_ = made["nllb"]
+    source, target, _ = CODES["nllb"]
+    named = ["--source-language", source, "--target-language", target]
+    command(["attention", str(folder), TEXTS[0], "--serve", *named])
+    try:
+        first = seen["service"].directions.first()
+        assert (first.source, first.target, len(first.codes)) == (source, target, 202)
+        assert seen["page"].startswith(f"/?source={source}&target={target}&q=The+old+house")
+    finally:
+        seen["service"].close()
 
 
 def test_fine_tuning(made, tmp_path):
