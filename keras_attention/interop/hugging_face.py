@@ -68,6 +68,8 @@ NEVER = -1e9  # The logit's bias of a token that is never produced.
 # The type of M2M-100 and NLLB-200, and what its settings are if they are not said.
 MULTILINGUAL = "m2m_100"
 UNSAID = {"activation_function": "relu", "scale_embedding": True, "max_position_embeddings": 1024}
+# Types with a normalisation of the sums of embeddings and positions (`layernorm_embedding`).
+BARTS = ("bart", "mbart", "plbart")
 MOST_POSITIONS = 2**14  # of a table that is computed
 # Entry of a config.json that `export_hugging_face` wrote: what the model was trained with.
 OWN_SETTINGS = "keras_attention"
@@ -100,8 +102,9 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
     settings = Settings(read_foreign_json(config, dict), config)
     kind, own = settings.get("model_type", str), settings.get(OWN_SETTINGS, dict, {})
     if kind not in ("marian", MULTILINGUAL) and not (kind == "pegasus" and own):
+        why = ", which normalises its embeddings (layernorm_embedding)" if kind in BARTS else ""
         raise ValueError(
-            f"'{config}' describes a model of type {kind!r}. Only 'marian' is read: OPUS-MT and its "
+            f"'{config}' describes a model of type {kind!r}{why}. Only 'marian' is read: OPUS-MT and its "
             f"relatives, and what `export_hugging_face` wrote; and {MULTILINGUAL!r}: M2M-100 and NLLB-200."
         )
     if kind == MULTILINGUAL:

@@ -313,6 +313,7 @@ def test_languages_must_be_known(made):
         ("tokenizer_config.json", '{"added_tokens_decoder": 3}', "must be of type dict"),
         ("vocab.json", '{"<unk>": 3, "__en__": 4}', "one id for two pieces"),
         ("config.json", '{"model_type": "nllb-moe"}', "'nllb-moe'"),
+        ("config.json", '{"model_type": "mbart"}', "'mbart', which normalises its embeddings"),
     ],
 )
 def test_damaged_folders(name, content, message, made, tmp_path):
