@@ -294,7 +294,6 @@ def _no_constant(name: str) -> None:
 
 
 def _check_header(header: Any, error: type[ValueError]) -> None:
-    """Refuses what the viewer could not work with."""
     version = header.get("version") if isinstance(header, dict) else None
     if version != VERSION:
         raise error(

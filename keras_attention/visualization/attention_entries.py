@@ -251,7 +251,6 @@ _ENTRIES = {
 
 
 def _described(translations: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return what the beam search found, for the record."""
     return [
         {"text": one.text, "score": float(one.score), "is_finished": bool(one.is_finished)}
         for one in translations
