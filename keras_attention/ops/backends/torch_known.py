@@ -7,6 +7,8 @@ from typing import Any
 
 
 class OfThread(threading.local):
+    """What a thread knows during a step: the tensor of each variable, by the id of the variable."""
+
     tensors: Mapping[int, Any] = {}
 
 
