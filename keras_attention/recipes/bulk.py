@@ -45,6 +45,7 @@ OPTIONS = (
     "engine",
     "sampling",
     "restrictions",
+    "break_loops",
     *LANGUAGES,
 )
 # Arguments of `Translator.translate` with a line for each line of the input.
@@ -167,7 +168,7 @@ def translate_corpus(
         show_progress: Whether to show a progress line.
         **options: Arguments of `Translator` that replace those of the model: `beam_size`,
             `length_penalty`, `max_extra_length`, `batch_tokens`, `batch_size`, `precision`, `engine`,
-            `sampling`, `restrictions`, `source_language`, `target_language`.
+            `sampling`, `restrictions`, `break_loops`, `source_language`, `target_language`.
 
     Returns:
         The results, one for each input, as paths or URLs.
