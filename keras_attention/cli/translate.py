@@ -13,6 +13,7 @@ from typing import IO, Any, Literal
 
 from keras_attention.cli.decoding_options import (
     BESIDE,
+    NAMES,
     LinesBeside,
     add_bulk_options,
     add_choice_options,
@@ -41,6 +42,8 @@ from keras_attention.utils.sides import LANGUAGES
 
 # Characters of a line; one of 10 MB would take gigabytes.
 LONGEST_LINE = 20_000
+# What is of one model, or of its texts.
+NOT_TWICE = ("ensemble", "mbr", "alignment", "markup", "glossary", "split_sentences", "output_dir")
 EXAMPLE = """
 examples:
   echo "The dog sleeps." | keras-attention translate runs/demo
@@ -168,11 +171,23 @@ def _parser(program: str) -> argparse.ArgumentParser:
     prefix = "text put before every line, such as the tag <2de>; none for none (the run's)"
     add("--source-prefix TEXT", prefix)
     add_language_options(add)
+    then = (
+        "translate the translations with this model: what is said of scores, n best and contents is of its "
+        "translations"
+    )
+    add("--then MODEL", then)
     add_choice_options(parser)
     return parser
 
 
 def _translator(options: argparse.Namespace, program: str, shows_progress: bool) -> Any:
+    if options.then is not None:
+        plain = vars(_parser(program).parse_args([options.model]))
+        kept = (*NAMES, "model", "checkpoint", "source_prefix", "source_language")
+        first = {**plain, **{name: getattr(options, name) for name in kept}}
+        second = {**vars(options), **dict.fromkeys(kept[-3:]), "model": options.then, "then": None}
+        made = [_translator(argparse.Namespace(**each), program, False) for each in (first, second)]
+        return made[0].then(made[1])
     given = {**_search_options(options), "show_progress": shows_progress}
     if options.checkpoint is not None:
         start_backend()
@@ -262,13 +277,17 @@ def _check_search(options: argparse.Namespace) -> None:
     from keras_attention.decoding.translator import Translator
 
     if options.checkpoint is None:
-        settings = check_model(options.model, **given(options, LANGUAGES))
+        named = LANGUAGES if options.then is None else LANGUAGES[:1]
+        settings = check_model(options.model, **given(options, named))
     else:
         run = RunFolder(options.model)
         settings = run.settings(SEARCH_SETTINGS)
         run.check_checkpoint(options.checkpoint)
         if options.ensemble or options.phrases_file:
             raise ValueError("--checkpoint cannot be combined with --with or --phrases-file.")
+    if options.then is not None:
+        refuse_together(options, NOT_TWICE, "--then")
+        settings = check_model(options.then, **given(options, LANGUAGES[1:]))
     for name in options.ensemble or ():
         check_model(name)
     aligned = _aligned(options)

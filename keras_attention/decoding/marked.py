@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_attention.data.markup import Markup, placeholders_of
 from keras_attention.decoding.requests import WrongText
-from keras_attention.decoding.translation import Translation, asked_head, attention_of, word_links
+from keras_attention.decoding.translation import Translation, asked_head, word_links
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.checks import check_has, check_texts
 from keras_attention.utils.sides import encode_ended
@@ -88,7 +88,7 @@ class MarkedTranslator:
 
     @functools.cached_property
     def _attention(self) -> Any:
-        return attention_of(self.translator.model)
+        return self.translator.watched
 
     def _carried(
         self, marked: Sequence[Markup], n_best: int, asked: dict[str, Any]

@@ -13,6 +13,7 @@ from keras_attention.data.formats import run as run_format
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.presets import Loaded, load
 from keras_attention.decoding.onnx_export import export_onnx
+from keras_attention.decoding.pivot import Pivot
 from keras_attention.decoding.saved_model import export_saved_model
 from keras_attention.decoding.saved_preset import save_preset
 from keras_attention.interop.foreign import POSITIONS
@@ -129,6 +130,24 @@ class Pretrained:
         tokenizer = in_languages(kept["tokenizer"], source_language, target_language)
         chosen.__dict__.update(kept, **named, tokenizer=tokenizer)
         return chosen
+
+    def then(self, other: Any) -> Pivot:
+        """Return what translates by way of a third language: this one's translations by another translator.
+
+        Args:
+            other: A `Translator` of the language that this one writes.
+
+        Raises:
+            ValueError: If both say their languages, and these do not meet.
+
+        Example:
+
+        ```python
+        to_german = Translator.from_preset("EN_PT").then(Translator.from_preset("PT_DE"))
+        to_german("The dog sleeps.")
+        ```
+        """
+        return Pivot(self, other)
 
     def save_to_preset(
         self,

@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from keras_attention import Restrictions, Sampling, Tokenizer
+from keras_attention import Restrictions, Sampling, Tokenizer, Translator
 from tests.cli.conftest import as_lines
 from tests.recipes.small_runs import untrained_run
 
@@ -92,6 +92,32 @@ def test_a_glossary(translated, translator, untranslated, tmp_path):
     assert "--glossary cannot be combined with --output-dir" in untranslated(*asked, *chunks)
     (tmp_path / "terms").write_text("dog\tHund\n\ndog\n")
     assert f"line 3 of '{tmp_path / 'terms'}' with 0 tabs" in untranslated(*asked)
+
+
+def test_another_model_translates_the_translations(
+    run, translator, foreign, translated, untranslated, tmp_path
+):
+    """What is said of contents and n best is the other's; a prefix of the source is the first one's."""
+    model, languages = tmp_path / "other", {"languages": ["de", "nl"]}
+    Translator.from_preset(foreign / "separate").save_to_preset(model, card=languages)
+    tokenizer = Tokenizer.load(run / "tokenizer")
+    tokenizer.source_prefix = "der"
+    first = dataclasses.replace(translator, tokenizer=tokenizer, beam_size=3)
+    rules = Restrictions(no_repeat_ngram_size=2, max_length=5)
+    second = Translator.from_preset(model, beam_size=3, restrictions=rules)
+    pivot = first.then(second)
+    options = ("--beam-size", "3", "--no-repeat-ngram", "2", "--max-length", "5")
+    options = ("--then", model, "--source-prefix", "der", *options)
+    assert translated(*options) == as_lines(pivot(LINES))
+    rows = [line.split(" ||| ") for line in translated(*options, "--n-best", "3")]
+    wanted = [one for best in pivot.translate(LINES, n_best=3) for one in best]
+    assert [row[1] for row in rows] == as_lines(one.text for one in wanted)
+    assert [float(row[2]) for row in rows] == pytest.approx([one.score for one in wanted], abs=1e-4)
+    assert "--n-best must be at most the beam size" in untranslated(*options, "--n-best", "4")
+    for other in ("--markup", "--alignment", "--mbr=2", "--split-sentences=en", "--with=x"):
+        assert "cannot be combined with --then" in untranslated(*options[:2], other)
+    assert "into 'de', but the second one from 'en'" in untranslated("--then", run)
+    assert "There is no folder 'nowhere'" in untranslated("--then", "nowhere")
 
 
 def test_an_ensemble_of_one_model_twice_translates_as_it_does(run, translated, translator):
