@@ -170,6 +170,11 @@ class ForcedPrefix:
         """Return the goals of the constraint on what follows; see `Constraint`."""
         return None if self.then is None else goals_of(self.then, state["then"])
 
+    def reached(self, state: Any, token_ids: Any) -> Any:
+        """Return how far hypotheses would have come to these goals; see `Constraint`."""
+        then: Any = self.then
+        return then.reached(state["then"], token_ids)
+
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Return the states after the tokens: a prefix does not depend on them, what follows does."""
         if self.then is None:
@@ -191,7 +196,7 @@ class RequiredPhrases:
         end_token_id: The EOS token.
     """
 
-    parts = ("tokens", "lengths", "back", "matched", "room")
+    parts = ("tokens", "lengths", "borders", "matched", "room")
 
     @checked
     def __init__(self, vocabulary_size: VocabularySize, end_token_id: int):
@@ -232,7 +237,7 @@ class RequiredPhrases:
         state = {
             "tokens": tokens,
             "lengths": lengths,
-            "back": _failure(tokens, lengths),
+            "borders": _borders(tokens, lengths),
             "matched": np.zeros_like(lengths),
             "room": room,
         }
@@ -256,21 +261,31 @@ class RequiredPhrases:
         return ops.where(is_tight[..., None], is_next, free)
 
     def goals(self, state: Any) -> Any:
-        """Return the next token of each phrase, and how many tokens are there; see `Constraint`."""
-        return self._next_tokens(state), ops.sum(state["matched"], axis=-1)
+        """Return the next token of each phrase; see `Constraint`."""
+        return self._next_tokens(state)
+
+    def reached(self, state: Any, token_ids: Any) -> Any:
+        """Return how many tokens of phrases there would be; see `Constraint`."""
+        return ops.sum(self._matched(state, token_ids), axis=-1)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Update how many tokens of each phrase have been matched, as Knuth, Morris and Pratt do."""
+        """Update how many tokens of each phrase have been matched."""
+        return {**state, "matched": self._matched(state, token_ids[..., None])[:, :, 0]}
+
+    @staticmethod
+    def _matched(state: Any, token_ids: Any) -> Any:
+        """Return the matched tokens of each phrase (B, W, N, C) after one of N tokens (B, W, N).
+
+        What has not gone on with a phrase may be further on with a part of it, as in Knuth, Morris and Pratt.
+        """
         tokens, lengths, matched = state["tokens"], state["lengths"], state["matched"]
-        is_done = ops.equal(matched, lengths)
-        token = token_ids[..., None]
-        for _ in range(tokens.shape[-1]):
-            is_next = ops.equal(self._next_tokens({**state, "matched": matched}), token)
-            back = number_at(state["back"], ops.maximum(matched - 1, 0))
-            matched = ops.where(is_next | ops.equal(matched, 0), matched, back)
-        is_next = ops.equal(self._next_tokens({**state, "matched": matched}), token)
-        matched = matched + ops.cast(is_next, "int32")
-        return {**state, "matched": ops.where(is_done, lengths, matched)}
+        here = one_at(tokens, matched)[..., None]
+        begun = ops.any(here & state["borders"], axis=-2)[:, :, None]
+        is_next = begun & ops.equal(tokens[:, :, None], token_ids[..., None, None])
+        sizes = ops.arange(1, tokens.shape[-1] + 1, dtype="int32")
+        found = ops.max(ops.where(is_next, sizes, 0), axis=-1)
+        is_done = ops.equal(matched, lengths)[:, :, None]
+        return ops.where(is_done, lengths[:, :, None], found)
 
     @staticmethod
     def _next_tokens(state: Any) -> Any:
@@ -304,17 +319,14 @@ def token_at(tokens: Any, index: Any) -> Any:
     return ops.sum(ops.where(here, tokens + 1, 0), axis=-1) - 1
 
 
-def _failure(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return, for each prefix of a phrase, the length of the longest shorter prefix that is its suffix."""
-    table = np.zeros_like(tokens)
+def _borders(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return (B, C, P, P) bool: whether the first m tokens of a phrase end with its first n."""
+    table = np.zeros((*tokens.shape, tokens.shape[-1]), bool)
     for row, place in np.ndindex(*lengths.shape):
         phrase = tokens[row, place, : lengths[row, place]].tolist()
-        for end in range(1, len(phrase)):
-            table[row, place, end] = next(
-                size
-                for size in range(end, -1, -1)
-                if phrase[:size] == phrase[end + 1 - size : end + 1]
-            )
+        for m in range(len(phrase)):
+            for n in range(m + 1):
+                table[row, place, m, n] = phrase[:n] == phrase[m - n : m]
     return table
 
 

@@ -118,10 +118,11 @@ class Constraint(Protocol):
     `decoding.constraints` has some constraints. A constraint may also have
 
     * `rescore(logits, state, index)`, which returns other logits (B, W, V) to score with;
-    * `goals(state)`, if hypotheses must reach something: it returns the tokens (B, W, P) that would bring
-      each nearer, -1 for none, and how far each has come, (B, W), both int32; or None for no goals. These
-      tokens are then considered however unlikely they are, and beams are shared out between hypotheses that
-      have come equally far, so that those that have begun are not lost to those that have not.
+    * `goals(state)`, if hypotheses must reach something: it returns the tokens (B, W, P), int32, that would
+      bring each nearer, -1 for none; or None for no goals. With it, `reached(state, token_ids)` returns how
+      far each would have come with these tokens, (B, W, C) both, int32. Such tokens are then considered
+      however unlikely they are, and beams are shared out between hypotheses that have come equally far, so
+      that those that have begun are not lost to those that have not.
     """
 
     def allowed(self, state: Any, index: Any) -> Any:
@@ -306,15 +307,11 @@ def continuations(logits, rules: SearchRules, constraint, state, index, uniforms
     allowed = constraint.allowed(state, index)
     logits = rescored(constraint, logits, state, index)
     # One beam cannot be shared out.
-    goals = goals_of(constraint, state) if rules.beam_size > 1 else None
-    if goals is None:
+    wanted = goals_of(constraint, state) if rules.beam_size > 1 else None
+    if wanted is None:
         return Continuations(*best_tokens(logits, rules, allowed, uniforms))
-    scores, tokens = best_tokens(logits, rules, allowed, wanted=goals[0])
-    rows, _, width = ops.shape(tokens)
-    ahead = keras.tree.map_structure(lambda part: ops.repeat(part, width, axis=1), state)
-    ahead = constraint.advance(ahead, ops.reshape(tokens, (rows, -1)), index)
-    banks = ops.reshape(goals_of(constraint, ahead)[1], ops.shape(tokens))
-    return Continuations(scores, tokens, banks)
+    scores, tokens = best_tokens(logits, rules, allowed, wanted=wanted)
+    return Continuations(scores, tokens, constraint.reached(state, tokens))
 
 
 def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None, wanted=None):
@@ -365,7 +362,7 @@ def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None, wanted=
 
 
 def goals_of(constraint, state):
-    """Return what hypotheses must reach, as of `Constraint`; None if there is nothing."""
+    """Return the tokens that a constraint waits for, if it waits for any."""
     goals = getattr(constraint, "goals", None)
     return None if goals is None else goals(state)
 

@@ -133,10 +133,14 @@ class AllOf:
         """Return the goals of all; see `Constraint`."""
         pairs = zip(self.constraints, state, strict=True)
         found = [goals for one, own in pairs if (goals := goals_of(one, own)) is not None]
-        if not found:
-            return None
-        wanted, reached = zip(*found, strict=True)
-        return ops.concatenate(wanted, axis=-1), sum(reached)
+        return ops.concatenate(found, axis=-1) if found else None
+
+    def reached(self, state: Any, token_ids: Any) -> Any:
+        """Return how far hypotheses would have come to the goals of all; see `Constraint`."""
+        pairs: Any = zip(self.constraints, state, strict=True)
+        return sum(
+            one.reached(own, token_ids) for one, own in pairs if goals_of(one, own) is not None
+        )
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Return the states of all after the tokens."""
