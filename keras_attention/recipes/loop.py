@@ -29,6 +29,7 @@ from keras_attention.recipes.config import MEASURES
 from keras_attention.recipes.messages import spoken_measure
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
+from keras_attention.recipes.text import OLD_DOMAIN
 from keras_attention.spec import SpecError
 from keras_attention.training.agreement import (
     check_agreement,
@@ -91,11 +92,13 @@ class TrainingLoop:
             if isinstance(callback, RunCallback):
                 callback.stop = self.stop
         self.checkpoints = self._checkpoints()
-        test = run.corpus.splits[run.test_split]
-        averages = 1 + 2 * (config.averaged_checkpoints > 1)  # first, last and average
-        self.beside = WorkBeside(
-            self.perplexity, self.scores, len(run.batches), len(test), averages + len(self.best)
-        )
+        corpus = run.corpus
+        texts = corpus.splits[run.test_split], corpus.extra.get(OLD_DOMAIN, ())
+        systems = 1 + 2 * (config.averaged_checkpoints > 1)  # first, last and average
+        # And the best, the pretrained model, and the mean with it.
+        systems += len(self.best) + (config.start_from is not None) + (config.start_share > 0)
+        sentences = sum(map(len, texts))
+        self.beside = WorkBeside(self.perplexity, self.scores, len(run.batches), sentences, systems)
 
     def restore(self) -> bool:
         """Continue from the last checkpoint, if there is one; return whether anything is left to train."""

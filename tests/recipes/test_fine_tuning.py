@@ -14,7 +14,13 @@ from keras_attention import Transformer, Translator, corpus_bleu, corpus_from_fi
 from keras_attention.cli.main import main
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.evaluation.report import Sentences
-from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
+from keras_attention.recipes import (
+    TranslationConfig,
+    checkpoint_translator,
+    loop,
+    train_translation,
+)
+from keras_attention.recipes.beside import WorkBeside
 from keras_attention.recipes.catalog import fine_tuning_recipe
 from keras_attention.recipes.config import NEWER
 from keras_attention.recipes.finished_run import FinishedRun
@@ -107,7 +113,7 @@ def test_the_report_compares_with_the_start(start, corpus, trained):
 
 
 @pytest.mark.backends("torch")
-def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys):
+def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "text"
     folder.mkdir()
     files = {
@@ -126,9 +132,13 @@ def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["train", *map(str, given), "--steps", "6"])
     assert "--old-domain-files needs --from" in capsys.readouterr().err
+    work = []
+    monkeypatch.setattr(loop, "WorkBeside", lambda *own: work.append(WorkBeside(*own)) or work[-1])
     main(["train", *map(str, given), "--steps", "6", "--from", str(start)])
     report = RunFolder(tmp_path / "run").finished_report()
     old = report["evaluation"]["old_domain"]
+    # What was foreseen for the end: both texts, and as many systems or, as none is scored twice, more.
+    assert work[0].sentences == 8 + 7 and work[0].systems >= len(old["systems"]) >= 3
     sources, references = (file.read_text("utf-8").splitlines() for file in files["old"])
     systems = {
         "before training": Translator.from_run(start, beam_size=2)(sources),
