@@ -36,6 +36,12 @@ def arguments() -> argparse.Namespace:
     add("--languages", nargs=2, metavar="CODE", default=("en", "de"), help="such as en pt (en de)")
     add("--minutes", type=float, default=15.0, metavar="X", help="longest time of training (15)")
     add("--freeze", metavar="PART", help="encoder, decoder or embeddings: stays as it is (none)")
+    add(
+        "--lora",
+        type=int,
+        metavar="RANK",
+        help="train small matrices alone, such as 8 (all weights)",
+    )
     add("--output-dir", type=Path, required=True, metavar="FOLDER")
     return parser.parse_args()
 
@@ -62,7 +68,11 @@ def main() -> None:
     # fifth of the time. Training ends early after three epochs without a better validation perplexity. The
     # result is the checkpoint with the best one, or the model as it was if training makes it worse.
     recipe = fine_tuning_recipe(len(corpus.train), given.model)
-    config = dataclasses.replace(recipe, freeze=given.freeze, steps=None, minutes=given.minutes)
+    config = dataclasses.replace(
+        recipe, freeze=given.freeze, lora=given.lora, steps=None, minutes=given.minutes
+    )
+    if given.lora:  # B begins with zeros, and so moves little at such a rate
+        config = dataclasses.replace(config, peak_learning_rate=0.001)
 
     # These need Keras, which takes seconds to start: wrong arguments were refused before.
     from keras_attention import Translator, train_translation

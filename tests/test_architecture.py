@@ -332,6 +332,7 @@ OVERRIDDEN_HOOKS = {
     "TrainableModel._clear_losses",
 }
 PRIVATE_NAMES_OF_KERAS = {
+    "layers/lora.py": {"_flatten_layers"},
     "layers/multi_head_attention.py": {
         "_attention_axes",
         "_dropout_layer",
@@ -352,6 +353,7 @@ PRIVATE_NAMES_OF_KERAS = {
     "layers/parts.py": {"_remat_mode"},
     "layers/recompute.py": {"_flatten_layers"},
     "models/accumulated_step.py": {"_flatten_layers"},
+    "models/lora.py": {"_flatten_layers"},
     "models/weighted.py": {"_kernel_initializer"},
     "training/optimizer.py": {
         "_get_variable_index",

@@ -35,7 +35,7 @@ MODEL = (
     *("preset", "vocabulary_size", "tokenizer_algorithm", "symbols", "source_prefix"),
     *("bpe_dropout", "bpe_samples"),
 )
-PRETRAINED = ("start_from", "freeze", "start_share")
+PRETRAINED = ("start_from", "freeze", "lora", "start_share")
 BUDGET = ("steps", "minutes", "patience")
 TRAINING = (
     *("mixture", "batch_tokens", "max_length", "max_shapes"),

@@ -32,6 +32,7 @@ from keras_attention.spec import (
     SSRUSpec,
     TransformerSpec,
 )
+from keras_attention.spec.parts import present_value
 
 # Added to the score of a position that a row may not attend to; its weight is exactly zero.
 MASKED = -1e9
@@ -40,9 +41,20 @@ MASKED_IN_HALF = -3e4
 
 def present_weights(spec: TransformerSpec) -> list[Any]:
     """Return the weights of a spec as tensors."""
+    return [tensor_of(weight) for weight in spec.weights().values()]
+
+
+def watched_weights(spec: TransformerSpec) -> list[Any]:
+    """Return the tensors that change if a weight of a spec does."""
+    weights = spec.weights().values()
+    return [tensor_of(one) for weight in weights for one in getattr(weight, "sources", (weight,))]
+
+
+def tensor_of(weight: Any) -> Any:
+    """Return the present value of a weight as a tensor."""
     from keras import ops
 
-    return [ops.convert_to_tensor(weight) for weight in spec.weights().values()]
+    return ops.convert_to_tensor(present_value(weight))
 
 
 class Step(NamedTuple):
@@ -88,7 +100,7 @@ class Operations:
     def prepare(self, spec: TransformerSpec) -> Weights:
         """Return the present weights of a spec in the form that the other methods take."""
         store = Preparation(
-            read=self.ops.convert_to_tensor,
+            read=lambda weight: self.ops.convert_to_tensor(present_value(weight)),
             table=self.prepare_table,
             softmax=self.prepare_softmax,
             matrix=self.prepare_matrix,

@@ -11,7 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, Step, decode, encode, present_weights
+from keras_attention.engine.forward import (
+    Operations,
+    Step,
+    decode,
+    encode,
+    present_weights,
+    watched_weights,
+)
 from keras_attention.spec import TransformerSpec
 
 
@@ -126,7 +133,7 @@ def is_on_cpu(spec: TransformerSpec) -> bool:
 
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     """Return a function whose result stays equal as long as no weight of the spec changes."""
-    return lambda: [_Same(value) for value in present_weights(spec)]
+    return lambda: [_Same(value) for value in watched_weights(spec)]
 
 
 class _Same:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, Step, decode, encode, present_weights
+from keras_attention.engine.forward import Operations, Step, decode, encode, watched_weights
 from keras_attention.spec import TransformerSpec
 from keras_attention.utils.forks import is_forked
 
@@ -260,7 +260,7 @@ def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     @tf.function(autograph=False)
     def fingerprints() -> Any:
         # A variable's memory is written in place, so only its numbers tell.
-        rows = [tf.reshape(tensor, (1, -1)) for tensor in present_weights(spec)]
+        rows = [tf.reshape(tensor, (1, -1)) for tensor in watched_weights(spec)]
         return tf.concat(
             [tf.raw_ops.Fingerprint(data=row, method="farmhash64") for row in rows], axis=0
         )

@@ -11,7 +11,14 @@ import torch
 import torch.nn.functional as F
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, Step, decode, encode, present_weights
+from keras_attention.engine.forward import (
+    Operations,
+    Step,
+    decode,
+    encode,
+    present_weights,
+    watched_weights,
+)
 from keras_attention.engine.prepare import Matrix
 from keras_attention.ops.backends.torch_crossentropy import log_normalizers
 from keras_attention.ops.top_k import chunk_size
@@ -263,7 +270,7 @@ def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     """Return a function whose result stays equal as long as no weight of the spec changes."""
 
     def version() -> Any:
-        values = present_weights(spec)
+        values = watched_weights(spec)
         return [(value.data_ptr(), value._version) for value in values], _sample(values)
 
     return version

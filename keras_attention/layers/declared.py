@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from keras_attention.layers.arguments import activation_config
+from keras_attention.layers.lora import MergedKernel
 from keras_attention.spec.parts import ACTIVATIONS, DenseSpec, SpecError
 
 
@@ -35,7 +36,7 @@ def check_declares_itself(layer: keras.layers.Layer) -> None:
 
 
 def check_has_plain_weights(layer: keras.layers.Layer) -> None:
-    """Raise a `SpecError` for quantized layers and for those with LoRA."""
+    """Raise a `SpecError` for quantized layers and for embeddings with LoRA."""
     if layer.quantization_mode is not None or layer.lora_enabled:
         raise SpecError(
             f"{layer.name!r} has weights that are quantized ({layer.quantization_mode}) or changed by "
@@ -49,12 +50,14 @@ def dense_spec(layer: Any, any_activation: bool = False) -> DenseSpec:
         raise SpecError(
             f"{layer.name!r} is a {type(layer).__name__}, not a plain Dense or EinsumDense layer."
         )
-    check_has_plain_weights(layer)
+    adapted = layer.lora_enabled and layer.quantization_mode is None
+    if not adapted:
+        check_has_plain_weights(layer)
     if not any_activation and activation_name(layer) != "linear":
         raise SpecError(
             f"{layer.name!r} has the activation {activation_name(layer)!r}; a spec has none there."
         )
-    return DenseSpec(layer.kernel, layer.bias)
+    return DenseSpec(MergedKernel(layer) if adapted else layer.kernel, layer.bias)
 
 
 def activation_name(layer: Any) -> str:

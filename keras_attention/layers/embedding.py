@@ -118,7 +118,30 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
             return unfold_leading_axes(self._project(fold_leading_axes(inputs)), inputs)
         ids = comparable_ids(inputs)
         embedded = ops.take(self.embeddings, ops.cast(ids, "int32"), axis=0)
-        embedded = ops.cast(embedded, self.compute_dtype)
+        return self._scaled(ops.cast(embedded, self.compute_dtype), ids)
+
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
+        """Keras' `quantize` of the table; `type_check` refuses a subclass, which may compute otherwise."""
+        if type_check and type(self) is not TokenEmbedding:
+            raise NotImplementedError(
+                f"{self.name!r} is a {type(self).__name__}, a subclass that may compute something else. It "
+                "stays as it is. Pass `type_check=False` if it does not."
+            )
+        super().quantize(mode, type_check=False, config=config)
+
+    def quantized_call(self, inputs: Any, reverse: bool = False) -> Any:
+        """Keras' hook: its lookup or product in integers, with the scale, padding and bias of `call`."""
+        if not reverse:
+            ids = comparable_ids(inputs)
+            embedded = super().quantized_call(ops.cast(ids, "int32"))
+            return self._scaled(ops.cast(embedded, self.compute_dtype), ids)
+        logits = ops.cast(super().quantized_call(inputs, reverse=True), self.reverse_dtype)
+        if self.logits_bias is None:
+            return logits
+        return ops.add(logits, ops.cast(self.logits_bias, self.reverse_dtype))
+
+    def _scaled(self, embedded: Any, ids: Any) -> Any:
+        """Return rows of the table times `sqrt(D)`, zero for padding, NaN for what is no id."""
         # As a Python number it would be float32 for float64, too.
         scale = ops.convert_to_tensor(self.hidden_dim**0.5, embedded.dtype)
         # A graph cannot raise: an id outside the vocabulary gives NaN, never another word's row.
@@ -129,7 +152,7 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
 
     def _project(self, rows: Any) -> Any:
         bias = None if self.logits_bias is None else ops.cast(self.logits_bias, self.reverse_dtype)
-        if self.logit_soft_cap is not None or self.quantization_mode is not None:
+        if self.logit_soft_cap is not None:
             logits = super().call(rows, reverse=True)
             return logits if bias is None else ops.add(logits, bias)
         table = self.embeddings if self.tie_weights else self.reverse_embeddings

@@ -7,6 +7,7 @@ from keras import ops
 from keras_attention.layers.declared import declared
 from keras_attention.layers.residual import norm_spec
 from keras_attention.spec import SpecError, StackSpec, TransformerSpec
+from keras_attention.spec.parts import present_value
 
 # The methods that decoding calls.
 DECODING_METHODS = (
@@ -60,4 +61,4 @@ def assign_weights(model: Any, spec: TransformerSpec) -> None:
     """Give a model of the same structure the weights of a spec."""
     own = model.spec().weights()
     for path, weight in spec.weights().items():
-        own[path].assign(ops.convert_to_tensor(weight))
+        own[path].assign(ops.convert_to_tensor(present_value(weight)))

@@ -14,8 +14,10 @@ from keras_attention.layers.parts import call_part
 from keras_attention.models.attention_details import AttentionDetails, norms_by_kind
 from keras_attention.models.declared import declared_transformer
 from keras_attention.models.guided_alignment import GuidedModel
+from keras_attention.models.lora import LowRankAdapted
 from keras_attention.models.parts import BLOCKS, Parts
 from keras_attention.models.pretrained import Pretrained
+from keras_attention.models.quantized import Quantizable
 from keras_attention.models.stacks import DecoderStack, EncoderStack, Memory, self_attention_of
 from keras_attention.models.token_ids import (
     INPUT_NAMES,
@@ -33,7 +35,7 @@ from keras_attention.utils.forks import check_process
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
+class Transformer(Pretrained, LowRankAdapted, Quantizable, EncoderStack, DecoderStack, GuidedModel):
     """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, section 3).
 
     Defaults are the paper's base model: post-norm, sinusoidal positions, no biases in the attention, one
@@ -282,10 +284,16 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
     def get_config(self) -> dict[str, Any]:
         return {
             **self._kept(),
+            **({} if self.quantized is None else {"quantized": self.quantized}),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":
-        return cls(**config_of_before(config))
+        config = config_of_before(config)
+        quantized = config.pop("quantized", None)
+        model = cls(**config)
+        if quantized is not None:
+            model.quantize(config=keras.saving.deserialize_keras_object(quantized))
+        return model

@@ -46,6 +46,8 @@ class TranslationConfig:
         start_from: A pretrained model to train further: the folder of a run or of another program's model, or
             a handle such as hf://owner/name. Its sizes and its tokenizer are taken.
         freeze: Part of the pretrained model that is not trained: encoder, decoder or embeddings.
+        lora: Rank of small matrices that are trained beside the queries' and values' frozen kernels, in place
+            of all weights of the pretrained model (Hu et al. 2021, "LoRA"). Such as 8.
         start_share: Share of the pretrained model's own weights in those that the run ends with, so that it
             forgets less (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
         vocabulary_size: Number of word-pieces in the vocabulary that source and target share.
@@ -114,6 +116,7 @@ class TranslationConfig:
     model_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     start_from: str | None = None
     freeze: Literal["encoder", "decoder", "embeddings"] | None = None
+    lora: Some | None = None
     start_share: Annotated[float, Ge(0), Lt(1)] = 0.0
     vocabulary_size: Annotated[int, Ge(8), Le(10**6)] = 8000
     tokenizer_algorithm: Literal["bpe", "wordpiece"] = "bpe"
@@ -207,12 +210,18 @@ class TranslationConfig:
                     f"`model_arguments` has {decided[0]!r}, which the model of `start_from` decides. Leave "
                     f"it out: only {', '.join(DROPOUTS)} may be given."
                 )
-        for name in () if self.start_from else ("freeze", "start_share"):
+        for name in () if self.start_from else ("freeze", "lora", "start_share"):
             if getattr(self, name):
                 raise ValueError(
                     f"`{name}` ({getattr(self, name)!r}) is for a pretrained model: give `start_from`, or "
                     "leave it out."
                 )
+        if self.lora is not None and (self.freeze is not None or self.ema is not None):
+            raise ValueError(
+                f"`lora` ({self.lora}) cannot be combined with `freeze`, as it freezes all of the pretrained "
+                "weights, or with `ema`: the product of two averages is not the average of products. Leave "
+                f"one of them out. Received: freeze={self.freeze!r}, ema={self.ema}"
+            )
         if self.checkpoint_minutes is not None and self.checkpoint_updates is not None:
             raise ValueError(
                 "Give either `checkpoint_minutes` or `checkpoint_updates`, not both. Received: "
@@ -265,7 +274,16 @@ MEASURES: dict[str, tuple[str, Literal["min", "max"]]] = {
 }
 # Settings that runs did not have at first: at their defaults they are not in a run's config.json.
 NEWER = (
-    *("best_by", "final_model", "symbols", "source_prefix", "mixture", "ema", "start_share"),
+    *(
+        "best_by",
+        "final_model",
+        "symbols",
+        "source_prefix",
+        "mixture",
+        "ema",
+        "start_share",
+        "lora",
+    ),
     *("guided_alignment", "guided_alignment_weight", "guided_alignment_head"),
 )
 # Arguments of `Transformer` that a run takes from its tokenizer or from its other settings.

@@ -24,6 +24,8 @@ class FinishedRun(Run):
         self.resolved = Resolved.of_settings(self.settings)
         found = read(self.folder.path, model_of_run)
         self.model, self.tokenizer = found.spec, found.tokenizer
+        if self.settings.get("lora"):  # so that checkpoints fit
+            self.model.enable_lora(self.settings["lora"])
         # Weights of checkpoints are wanted, not the state of an optimizer.
         self.model.compile(optimizer=None)
         self.config = self.resolved.config

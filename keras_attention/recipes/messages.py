@@ -64,6 +64,7 @@ def model_text(model: Any, config: TranslationConfig, batches: TokenBatches) -> 
     name = config.preset
     if config.start_from is not None:
         frozen = f", {config.freeze} frozen" if config.freeze else ""
+        frozen += f", all frozen but LoRA of rank {config.lora}" if config.lora else ""
         rates = f"dropout {model.dropout:g}, label smoothing {config.label_smoothing:g}"
         share = f"{config.start_share:.0%} of its weights kept at the end"
         name = (

@@ -86,7 +86,7 @@ class Resolved:
         known = {name: value for name, value in settings.items() if name in names}
         alone: dict[str, Any] = {"strategy": None, "replicas": None, "accumulation_steps": 1}
         if not with_start:
-            alone |= {"start_from": None, "freeze": None, "start_share": 0.0}
+            alone |= {"start_from": None, "freeze": None, "lora": None, "start_share": 0.0}
         return cls(TranslationConfig(**{**known, **alone}))
 
     @property
@@ -321,6 +321,8 @@ class Resolved:
             for layer in layers if isinstance(layers, list) else [layers]:
                 if layer is not None:
                     layer.trainable = False
+        if config.lora is not None:
+            model.enable_lora(config.lora)
         return model
 
     def model(self, vocabulary_size: int) -> Transformer:

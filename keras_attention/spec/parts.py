@@ -1,7 +1,8 @@
 """The parts of a `TransformerSpec`.
 
 A part is a frozen dataclass. Its fields are other parts, plain settings, and weights. A weight is anything
-with a `shape`: a tensor, a NumPy array, or a Keras variable, of which each reader gets the current value.
+with a `shape`: a tensor, a NumPy array, or what has a `value`, such as a Keras variable, of which each reader
+gets the current one. What changes together with it are its `sources`, if it is no variable itself.
 Weights keep the shapes of Keras' layers: nothing is joined, scaled or transposed here.
 
 Shape letters: D hidden_dim, N heads, K key_dim, U value_dim, F intermediate_dim, V vocabulary, L positions.
@@ -264,11 +265,17 @@ def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
     return dataclasses.replace(part, **changes)  # type: ignore[type-var]
 
 
+def present_value(weight: Weight) -> Any:
+    """Return the tensor or the array that a weight is, or has at present."""
+    value = getattr(weight, "value", weight)
+    return weight if callable(value) else value  # TensorFlow's tensors have a method of that name.
+
+
 def as_array(weight: Weight) -> np.ndarray:
-    """Return a Keras variable, a tensor or an array, as float32 in NumPy."""
+    """Return what a weight has at present as float32 in NumPy."""
     import numpy as np
 
-    value: Any = getattr(weight, "value", weight)
+    value: Any = present_value(weight)
     # NumPy reads PyTorch's tensors only from a CPU, and not in bfloat16.
     if hasattr(value, "detach"):
         value = value.detach().cpu().float()

@@ -18,7 +18,7 @@ from keras_attention.utils.backend import running_backend
 from keras_attention.utils.files import atomic_folder, check_still_there
 from keras_attention.utils.run_folder import CHECKPOINT
 
-WEIGHTS = "model.weights.h5"
+WEIGHTS, LORA = "model.weights.h5", "lora.npz"
 # Errors of a full disk, or of one on which an HDF5 file could not be closed.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 # Keras' callbacks that remember earlier epochs, or load weights when a training begins or ends.
@@ -39,15 +39,20 @@ def write_checkpoint(
 ) -> None:
     """Write the whole state of a compiled and built model as a checkpoint.
 
-    Weights and optimizer go into `model.weights.h5`. `manifest.json` holds the record, the sha256 of that
-    file, the names and shapes of all variables, and what Keras does not save: the states of the random
-    generators and the running metrics. If the process is killed at any moment, the checkpoint is complete or
-    absent. An existing folder is deleted afterwards with `replace`, and renamed without.
+    Weights and optimizer go into `model.weights.h5`, where Keras merges kernels with LoRA; their parts go
+    into `lora.npz`. `manifest.json` holds the record, the sha256 of these files, the names and shapes of all
+    variables, and what Keras does not save: the states of the random generators and the running metrics. If
+    the process is killed at any moment, the checkpoint is complete or absent. An existing folder is deleted
+    afterwards with `replace`, and renamed without.
     """
     path = Path(path)
     try:
         with atomic_folder(path, replace=True) as partial:
             save_weights(model, partial / WEIGHTS)
+            parts = _lora_weights(model)
+            if parts:
+                numbers = {name: keras.ops.convert_to_numpy(v) for name, v in parts.items()}
+                np.savez(partial / LORA, **numbers)
             CHECKPOINT.seal(partial, {**record, **_state(model)})
             if path.exists() and not replace:
                 set_aside(path)
@@ -102,11 +107,27 @@ def load_checkpoint(
     build_optimizer(model)
     check_same_model(model, manifest, path)
     model.load_weights(Path(path) / WEIGHTS)
+    load_lora_weights(model, Path(path))
     drawn = manifest["random_states"]
     for variable, state in zip(_random_states(model), drawn, strict=True):
         variable.assign(np.array(state, keras.backend.standardize_dtype(variable.dtype)))
     averages[model] = ", ".join(manifest.get("averaged_from", ()))
     return manifest
+
+
+def load_lora_weights(model: keras.Model, path: Path) -> None:
+    """Give layers with LoRA their parts in a checkpoint, after Keras has loaded merged kernels."""
+    parts = _lora_weights(model)
+    if parts:
+        with np.load(path / LORA, allow_pickle=False) as saved:
+            for name, variable in parts.items():
+                variable.assign(saved[name])
+
+
+def _lora_weights(model: keras.Model) -> dict[str, Any]:
+    """Return the variables of layers with LoRA by their path."""
+    layers: dict[str, Any] = getattr(model, "lora_layers", dict)()
+    return {f"{path}.{v.name}": v for path, layer in layers.items() for v in layer.variables}
 
 
 def check_resumable(model: keras.Model, callbacks: Sequence[Any] = ()) -> None:

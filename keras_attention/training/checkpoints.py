@@ -10,11 +10,13 @@ import keras
 import numpy as np
 
 from keras_attention.training.checkpoint_store import (
+    LORA,
     WEIGHTS,
     BuiltModel,
     averages,
     build_optimizer,
     check_same_model,
+    load_lora_weights,
     write_checkpoint,
 )
 from keras_attention.utils.arguments import Count, NotNegative, checked
@@ -185,6 +187,10 @@ def _checked_file(model: keras.Model, path: Path) -> Path:
 def _load(model: keras.Model, file: Path) -> None:
     try:
         model.load_weights(file)
+        if (file.parent / LORA).exists():
+            # In float32, where Keras has merged in the precision of the computation.
+            load_lora_weights(model, file.parent)
+            getattr(model, "merge_lora", lambda: None)()
     except (ValueError, KeyError, OSError) as error:
         raise ValueError(
             f"'{file}' cannot be averaged: it does not fit the model, or is not a weights file. {error}"

@@ -208,7 +208,7 @@ def quantized(model):
 
 
 def adapted(model):
-    model.decoder_blocks[1].self_attention.value_dense.enable_lora(2)
+    model.token_embedding.enable_lora(2)
     return model
 
 
@@ -218,7 +218,7 @@ REFUSED = {
     gated_attention: "decoder_block_2: 'gated' has a gate",
     own_block: "'own_block' is a OwnBlock, a subclass",
     quantized: "decoder_block_2: 'outer' has weights that are quantized",
-    adapted: "decoder_block_2: 'value' has weights that are .*LoRA",
+    adapted: "'token_embedding' has weights that are .*LoRA",
 }
 
 
