@@ -61,7 +61,6 @@ def main(arguments: Sequence[str], program: str) -> None:
 
 
 def _check_last(last: int | None, most: int, run: RunFolder) -> None:
-    """Refuse more checkpoints than there are."""
     if last is not None and last > most:
         raise ValueError(
             f"--last must be at most {most}, the number of checkpoints in '{run.checkpoints}' that "

@@ -86,7 +86,6 @@ def _shown(row: dict[str, Any]) -> str:
 def _measured(
     model: str, source: Path, reference: Path, named: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the scores of a model's translations of the lines of a file."""
     from keras_attention.data.parallel_text import FilePairs
     from keras_attention.data.text_files import language_of_file
     from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf

@@ -214,7 +214,6 @@ class Piece(NamedTuple):
 
 
 def _in_order(root: Mark, texts: Sequence[str]) -> Iterator[Piece]:
-    """Yield the parts of the translation and the marks."""
     done = 0
     opened = [(root, iter(_sorted(root.inside)))]
     while opened:

@@ -299,7 +299,6 @@ class ModelSearch:
         return ChosenSteps(self._programs[asked], state, batch.uniforms)
 
     def _rules_of(self, batch: RequestBatch) -> TokenRules | None:
-        """Return the rules for the tokens of a batch."""
         longest = max(len(request.prefix) for request in batch.requests)
         if not longest:
             return self._token_rules

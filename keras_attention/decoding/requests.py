@@ -164,7 +164,6 @@ def entries_of(argument: str, lines: Sequence[str]) -> list[Any]:
 def _check_each(
     name: str, values: Any, texts: Sequence[str], is_right: Callable[[Any], bool]
 ) -> None:
-    """Raise a ValueError unless there is a right entry for each text."""
     what = {"prefixes": "a str", "phrases": "a list of str that are not empty"}[name]
     if not isinstance(values, list | tuple) or len(values) != len(texts):
         is_list = isinstance(values, list | tuple)

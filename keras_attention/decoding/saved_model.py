@@ -107,7 +107,6 @@ def export_saved_model(
 
 
 def _check_exportable(spec: TransformerSpec, tokenizer: Any) -> None:
-    """Raise a ValueError for a model or a tokenizer that the graph cannot hold."""
     if tokenizer.algorithm != "bpe":
         raise ValueError(
             "In a SavedModel, tensorflow-text splits the text, and it has the same pieces and ids only for a "

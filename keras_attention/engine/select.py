@@ -249,7 +249,6 @@ class EngineSelector:
 
 
 def _module(name: str) -> Any:
-    """Return the module of an engine."""
     return importlib.import_module(ABILITIES[name].module)
 
 

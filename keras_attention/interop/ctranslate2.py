@@ -252,7 +252,6 @@ def _without_padding(spec: TransformerSpec, table: np.ndarray) -> np.ndarray:
 
 
 def _set_block(layer: Any, block: BlockSpec) -> None:
-    """Weights of an encoder or decoder block."""
     # A block with an SSRU was refused earlier.
     assert isinstance(block.self_attention, AttentionSpec)
     _set_attention(layer.self_attention, block.self_attention, own=True)

@@ -190,7 +190,6 @@ class BulkWork:
         ]
 
     def _missing(self, chunks: Iterable[Chunk]) -> list[Chunk]:
-        """Return the chunks without a result."""
         joined = self._joined()
         left = [chunk for chunk in chunks if chunk.file not in joined]
         folders = {chunk.part.rpartition("/")[0] for chunk in left}

@@ -268,5 +268,4 @@ def _anonymous(named: list[Any]) -> tuple[str, tuple[int, ...]]:
 
 
 def _random_states(model: keras.Model) -> list[Any]:
-    """Return the states of all random generators inside a model."""
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]

@@ -348,7 +348,6 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
-    """Make the tables of a stack's blocks."""
     count, depth = len(spec.blocks), spec.blocks[0].self_attention_norm.gamma.shape[0]
     matrices = np.zeros((count, len(MATRICES), len(tiles.MATRIX)), "int64")
     norms = np.zeros((count, len(NORMS), 3, depth), "float32")
