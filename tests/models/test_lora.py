@@ -1,5 +1,7 @@
 """LoRA: what it adds, against Hu et al. 2021 in NumPy; what is trained; its weights alone and merged."""
 
+import importlib.util
+
 import keras
 import numpy as np
 import pytest
@@ -192,6 +194,27 @@ def test_its_weights_alone(trained, tmp_path):
         trained.save_lora_weights(foreign, overwrite=True)
     with np.load(foreign) as kept:
         assert kept["mine"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.backends("torch")
+def test_presets_and_exports_have_merged_kernels(tmp_path):
+    demo = Translator.from_preset("demo_en_de", engine="numpy", show_progress=False)
+    model = Transformer.from_preset("demo_en_de")
+    model.enable_lora(4)
+    for layer in model.lora_layers().values():
+        b = layer.lora_kernel_b
+        b.assign(RNG(8).normal(size=b.shape))
+    texts = ["The small house is old.", "A student reads the book."]
+    translator = Translator(model, demo.tokenizer, engine="numpy", show_progress=False)
+    expected = translator(texts)
+    assert expected != demo(texts)
+    folders = [translator.save_to_preset(tmp_path / "preset")]
+    formats = {"hugging_face": "transformers", "ctranslate2": "ctranslate2", "onnx": "onnxruntime"}
+    for name, package in formats.items():
+        if importlib.util.find_spec(package):
+            folders.append(translator.export(tmp_path / name, name))
+    for folder in folders:
+        assert Translator.from_preset(folder, show_progress=False)(texts) == expected, folder
 
 
 @pytest.mark.backends("torch")
