@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_attention.engine.base import Engine
 from keras_attention.spec import SpecError, TransformerSpec
-from keras_attention.spec.parts import ACTIVATIONS, check_finite
+from keras_attention.spec.parts import ACTIVATIONS, as_array, check_finite
 from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_choice, counted
 from keras_attention.utils.progress import activity
@@ -93,7 +93,8 @@ import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 getattr(os, "nice", int)(19)
 import keras_attention_light
-keras_attention_light.load_translator("demo_en_de", engine="numba", precision=sys.argv[1])("The dog sleeps.")
+for model in sys.argv[2:]:
+    keras_attention_light.load_translator(model, engine="numba", precision=sys.argv[1])("The dog sleeps.")
 """
 _compilers: list[subprocess.Popen[bytes]] = []
 
@@ -222,11 +223,15 @@ class EngineSelector:
                     _compilers[0].wait()
             return self._present(self.choice.name)
 
-    def compile_beside(self, rows: float) -> None:
-        """Have another process compile what `engine` needs for so many rows, if that is Numba's search."""
+    def compile_beside(self, rows: float, preset: str | None = None) -> None:
+        """Have another process compile what `engine` needs for so many rows, if that is Numba's search.
+
+        `preset` is what the weights were read from. Those of 8 bits have a program of their own.
+        """
         needs_numba = rows * self._weights_of_step > FEW_MULTIPLICATIONS
         if self.choice.name == "numba" and needs_numba and not _compilers:
-            command = [sys.executable, "-c", COMPILER, self._precision]
+            own = [preset] if preset is not None and self._has_eight_bits() else []
+            command = [sys.executable, "-c", COMPILER, self._precision, "demo_en_de", *own]
             quiet = subprocess.DEVNULL
             with contextlib.suppress(
                 OSError
@@ -234,6 +239,11 @@ class EngineSelector:
                 _compilers.append(
                     subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
                 )
+
+    def _has_eight_bits(self) -> bool:
+        from keras_attention.engine.numba.packing import eight_bit_scales
+
+        return eight_bit_scales(as_array(self._spec.output_embedding.embeddings)) is not None
 
     def _present(self, name: str) -> Any:
         """Return an engine with the present weights."""

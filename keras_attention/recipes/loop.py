@@ -183,7 +183,7 @@ class TrainingLoop:
         with contextlib.suppress(SpecError):  # of a model that no engine can run
             spec = self.run.model.spec()
             rows = scored * tokens * self.translator.beam_size
-            EngineSelector(spec, spec.dtype).compile_beside(rows)
+            EngineSelector(spec, spec.dtype).compile_beside(rows, self.run.config.start_from)
 
     def _callbacks(self, console: ConsoleProgress) -> list[keras.callbacks.Callback]:
         """All callbacks, in the order in which they are called."""

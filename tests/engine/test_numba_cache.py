@@ -71,6 +71,20 @@ def test_another_process_compiles_what_much_text_will_need(monkeypatch):
     assert all(one.is_compiled() for one in [engine, *others])
 
 
+@pytest.mark.parametrize("eight_bits", [False, True])
+def test_a_pretrained_model_of_eight_bits_has_its_own_program_compiled(monkeypatch, eight_bits):
+    """Its weights are scored before the training, and are others after it."""
+    spec, commands = random_spec(), []
+    if eight_bits:
+        table = spec.output_embedding.embeddings
+        scales = np.abs(table).max(axis=1, keepdims=True) / np.float32(127)
+        table[:] = np.rint(table / scales) * scales
+    monkeypatch.setattr(select, "_compilers", [])
+    monkeypatch.setattr(select.subprocess, "Popen", lambda command, **_: commands.append(command))
+    EngineSelector(spec, "float32").compile_beside(1e9, "hf://owner/name")
+    assert commands[0][3:] == ["float32", "demo_en_de", *["hf://owner/name"] * eight_bits]
+
+
 WAITS = """
 import time
 import keras_attention_light

@@ -313,7 +313,7 @@ def test_what_is_left_is_said_again_if_something_is(
     corpus, tmp_path, monkeypatch, capsys, known_after, left
 ):
     rows = []
-    compile_beside = lambda selector, needed: rows.append(needed)  # noqa: E731
+    compile_beside = lambda selector, needed, preset: rows.append(needed)  # noqa: E731
     monkeypatch.setattr(EngineSelector, "compile_beside", compile_beside)
     monkeypatch.setattr(budgets, "_is_known", lambda updates, seconds: updates >= known_after)
     config = dataclasses.replace(SMALL, steps=6, bleu_every=99)
