@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from keras_attention.engine.onnx_graph import decoder_model, encoder_model, library
+from keras_attention.engine.onnx_graph import decoder_model, encoder_model
+from keras_attention.engine.onnx_operations import library
 from keras_attention.interop.export_folder import (
     TOKENIZER_FOLDER,
     Languages,

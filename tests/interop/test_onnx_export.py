@@ -87,7 +87,8 @@ def test_logits_of_models(number, tmp_path):
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_are_those_of_keras(name, tmp_path):
     """With an output of one number behind the activation, in place of a whole network."""
-    from keras_attention.engine.onnx_graph import OPSET, Graph, OnnxOperations, Value
+    from keras_attention.engine.onnx_graph import OPSET
+    from keras_attention.engine.onnx_operations import Graph, OnnxOperations, Value
 
     graph = Graph(weights := {})
     activation = OnnxOperations(random_spec(), graph, "mask").activation(name)
