@@ -20,7 +20,7 @@ from keras_attention.interop.export_folder import (
     save_tokenizer,
     write_manifest,
 )
-from keras_attention.interop.hugging_face_export import MarianFiles, is_marian_tokenizer
+from keras_attention.interop.marian_files import MarianFiles, is_marian_tokenizer
 from keras_attention.interop.onnx_model import DECODER_FILE, ENCODER_FILE, SETTINGS, ids_of
 from keras_attention.spec.parts import as_array
 from keras_attention.spec.transformer import TransformerSpec
