@@ -33,7 +33,7 @@ from keras_attention import TranslationConfig, load_corpus
 from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend as start_keras
 from keras_attention.cli.streams import naming_the_folder, orderly_exit
-from keras_attention.cli.train import configured
+from keras_attention.cli.train_settings import configured
 from keras_attention.recipes import RECIPES
 from keras_attention.recipes.catalog import DEMO
 from keras_attention.utils.files import (

@@ -31,7 +31,7 @@ from parsing.treebanks import Treebank, load_treebank, treebank_from_files
 
 from keras_attention import TranslationConfig
 from keras_attention.cli.options import add_options
-from keras_attention.cli.train import MODEL_OPTIONS, configured
+from keras_attention.cli.train_settings import MODEL_OPTIONS, configured
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.text_files import existing_file
 from keras_attention.spec import TransformerOptions

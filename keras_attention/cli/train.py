@@ -7,22 +7,31 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.options import Parser, add_options, adding, as_toml, flag, read_toml
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import naming_the_folder, orderly_exit
+from keras_attention.cli.train_settings import (
+    MODEL_OPTIONS,
+    check_settings,
+    configured,
+    model_options,
+    named_recipe,
+    part_of,
+    settings,
+    shown_defaults,
+    sized_recipe,
+)
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
-from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
+from keras_attention.recipes.catalog import RECIPES
 from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
 from keras_attention.spec.options import DROPOUTS, TransformerOptions
-from keras_attention.utils.arguments import check, rules
 from keras_attention.utils.backend import check_backend
-from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.lazily import check_event_files, check_moses
 from keras_attention.utils.progress import activity, say
@@ -46,15 +55,8 @@ TRAINING = (
 )
 SEARCH = ("beam_size", "length_penalty")
 DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "row_multiple")
-# Those arguments of the model that are options themselves; a file has them all, as `model_arguments`.
-MODEL_OPTIONS = (
-    *("num_layers", "hidden_dim", "intermediate_dim", "num_heads", "dropout", "attention_dropout"),
-    *("normalize_first", "decoder_cell", "position_layout"),
-    *("normalization", "gated_feed_forward"),
-)
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate", "open")
-DEPENDS = "depends on your text"  # its size, or its recipe
 ALIASES = {
     "start_from": ["--from"],
     "tokenizer_algorithm": ["--tokenizer"],
@@ -119,12 +121,6 @@ def run(
     raise AssertionError("`orderly_exit` ends the process after an error.")
 
 
-def settings() -> dict[str, Any]:
-    """Return the annotations of all that a file of settings may hold."""
-    model = {name: model_rules()[name] for name in MODEL_OPTIONS}
-    return {**rules(TextOptions), **rules(TranslationConfig), **model}
-
-
 def _run(
     options: dict[str, Any],
     default_corpus: str,
@@ -164,15 +160,6 @@ def _run(
     config = configured(recipe, options)
     print(as_toml({**part_of(options, TextOptions), **dataclasses.asdict(config)}), end="")
     return dataclasses.asdict(config)
-
-
-def check_settings(recipe: TranslationConfig | None, options: Mapping[str, Any]) -> None:
-    """Refuse wrong settings before anything is read, and before the backend starts."""
-    if "preset" in options:
-        from keras_attention.spec.presets import preset_arguments
-
-        preset_arguments(options["preset"])
-    configured(recipe or sized_recipe(0, options), options)
 
 
 def _train(
@@ -225,21 +212,6 @@ def _train(
 
         webbrowser.open(folder.attention.resolve().as_uri())
     return report
-
-
-def shown_defaults(
-    recipe: TranslationConfig | None, recipes: Iterable[TranslationConfig]
-) -> dict[str, Any]:
-    """Return what the help names as defaults: those of this recipe, or what holds for all texts."""
-    if recipe is not None:
-        return {**dataclasses.asdict(recipe), **recipe.model_arguments}
-    rows = [dataclasses.asdict(one) for one in (*recipes, *(config for _, config in BY_SIZE))]
-    shown = {
-        name: value if all(row[name] == value for row in rows) else DEPENDS
-        for name, value in rows[0].items()
-    }
-    set_by_some = {name for row in rows for name in row["model_arguments"]}
-    return {**shown, **dict.fromkeys(set_by_some, DEPENDS)}
 
 
 def _early_corpus(arguments: Sequence[str], default: str | None) -> str | None:
@@ -310,11 +282,6 @@ def _add_run_options(group: Any) -> None:
     add("--plan-no-try", untried, const=False)
 
 
-def part_of(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
-    """Return the options that are fields of a dataclass."""
-    return {name: value for name, value in options.items() if name in rules(cls)}
-
-
 def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> None:
     """Refuse what cannot be written, before hours of training and not after."""
     if "output_dir" in options and not plan:
@@ -356,31 +323,6 @@ def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> No
             pass
 
 
-def named_recipe(
-    name: str, options: Mapping[str, Any], recipes: Mapping[str, TranslationConfig]
-) -> TranslationConfig | None:
-    """Return the settings of a corpus; of the direction and of the size of model, where it has such."""
-    names = [name]
-    if "fr" in (options.get("source_language"), options.get("target_language")):
-        names.append(f"{name}_en_fr")
-    if (options.get("preset") or "").startswith("big"):
-        names += [f"{known}_big" for known in names]
-    found = [known for known in names if known in recipes]
-    if not found and name != OWN_FILES:
-        hint = did_you_mean(name, recipes)
-        raise ValueError(
-            f"--corpus: invalid choice: '{name}'.{hint} `--help` says which there are; text of your own "
-            "goes with --source-file and --target-file."
-        )
-    return recipes[found[-1]] if found else None
-
-
-def sized_recipe(pairs: int, options: Mapping[str, Any]) -> TranslationConfig:
-    """Return the settings for a text with this many pairs, of a new model or of a pretrained one."""
-    start = options.get("start_from")
-    return recipe_for(pairs) if start is None else fine_tuning_recipe(pairs, start)
-
-
 def _check_start_from(options: Mapping[str, Any]) -> None:
     """Refuse what the pretrained model decides, and read it, before anything else is done."""
     from keras_attention.recipes.start import start_of
@@ -395,41 +337,6 @@ def _check_start_from(options: Mapping[str, Any]) -> None:
             "own. Leave it out, or train a new model without --from."
         )
     start_of(options["start_from"])
-
-
-def model_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given arguments of the model."""
-    known = model_rules()
-    given = {name: options[name] for name in MODEL_OPTIONS if name in options}
-    return {name: check(name, value, known[name]) for name, value in given.items()}
-
-
-def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> TranslationConfig:
-    """Return the recipe with what was asked for on the command line."""
-    asked = part_of(options, TranslationConfig)
-    if asked.get("tokenizer_algorithm", "bpe") != "bpe":
-        asked = {"bpe_dropout": 0.0, **asked}
-    # One of these in the recipe gives way to the other on the command line.
-    if "checkpoint_minutes" in asked:
-        asked = {"checkpoint_updates": None, **asked}
-    elif "checkpoint_updates" in asked:
-        asked["checkpoint_minutes"] = None
-    if asked.get("peak_learning_rate", 1) is None:
-        asked = {"cooldown": None, **asked}  # The paper's learning rate has none.
-    if asked.get("best_by", 1) is None:
-        asked = {"final_model": "average", **asked}
-    if asked.get("preset", recipe.preset) != recipe.preset:
-        from keras_attention.spec.presets import SIZES
-
-        kept = {k: v for k, v in recipe.model_arguments.items() if k not in SIZES}
-        asked = {"model_arguments": kept, **asked}
-    model = model_options(options)
-    if model:
-        own = asked.get("model_arguments", recipe.model_arguments)
-        asked["model_arguments"] = {**own, **model}
-    if "steps" in asked or "minutes" in asked:
-        asked = {"steps": None, "minutes": None, **asked}
-    return dataclasses.replace(recipe, **asked)
 
 
 def little_text(corpus: Corpus) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from keras_attention import PRESETS
-from keras_attention.cli import train
+from keras_attention.cli import train_settings
 from keras_attention.cli.options import read_toml
 from keras_attention.recipes.config import NOT_OF_A_RUN, model_rules
 from keras_attention.spec import TransformerOptions
@@ -34,7 +34,10 @@ TOML = {
 def settings():
     """A setting of each annotation."""
     found = {}
-    for outer, known in (("%s", train.settings()), ("model_arguments = {%s}", model_rules())):
+    for outer, known in (
+        ("%s", train_settings.settings()),
+        ("model_arguments = {%s}", model_rules()),
+    ):
         for name, rule in known.items():
             found.setdefault((outer, str(rule)), (outer, name, rule))
     return found.values()
@@ -51,12 +54,12 @@ def test_a_setting_of_another_type_is_refused(tmp_path):
         for text, right_for in TOML.items():
             file.write_text(outer % f"{name} = {text}")
             if {*right_for} & kinds:
-                read_toml(file, train.settings(), train.model_rules())
+                read_toml(file, train_settings.settings(), model_rules())
                 continue
             if text == "9" and float in kinds:  # Some end below.
                 continue
             with pytest.raises(ValueError, match=f"run.toml'.*({name}` must|unknown)") as error:
-                read_toml(file, train.settings(), train.model_rules())
+                read_toml(file, train_settings.settings(), model_rules())
                 pytest.fail(f"{name} = {text} was accepted")
             told = str(error.value)
             assert f"Received: {name}" in told or "unknown" in told
