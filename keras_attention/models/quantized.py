@@ -23,10 +23,9 @@ class Quantizable:
         """Store all matrices and tables in eight bits, in place, and compute their products so.
 
         That is Keras' quantization: a row of a product's input is rounded in each call, a column of a matrix,
-        or a token's row of a table, once, each by its largest number. Memory is about a fourth. The plain
-        search translates with it; engines, presets and exports of other formats refuse it by name, and
-        `export(..., quantization="int8")` to CTranslate2 is faster on CPUs. `model.save` and
-        `keras.saving.load_model` keep it. Make a `Translator` afterwards.
+        or a token's row of a table, once, each by its largest number, so weights take about a fourth of the
+        memory. The plain search translates with it; engines, presets and exports refuse it by name.
+        `model.save` and `keras.saving.load_model` keep it. Make a `Translator` afterwards.
 
         Args:
             mode: `"int8"`; Keras' other modes are refused.
