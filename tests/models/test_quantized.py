@@ -1,6 +1,7 @@
 """A model in eight bits, against the arithmetic of Keras' quantization in NumPy."""
 
 import dataclasses
+import gc
 
 import keras
 import numpy as np
@@ -18,6 +19,12 @@ OPTIONS = [
     {"decoder_cell": "ssru", "tie_weights": False, "use_logits_bias": True},
     {"gated_feed_forward": True, "target_vocabulary_size": 17, "use_attention_bias": True},
 ]
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_search():
+    """Keras' `quantize` searches all objects for garbage once a layer: on JAX most of these tests' time."""
+    gc.freeze()
 
 
 def rounded(x, axes=-1):
