@@ -8,7 +8,7 @@ import keras
 
 from keras_attention.layers.arguments import options_in, takes
 from keras_attention.layers.door import KEYS_AND_VALUES
-from keras_attention.layers.encoder_block import TransformerBlock, first_given, given
+from keras_attention.layers.encoder_block import TransformerBlock, first_given
 from keras_attention.layers.multi_head_attention import State
 from keras_attention.layers.parts import call_part
 from keras_attention.layers.seeds import part_initializer
@@ -176,7 +176,7 @@ class TransformerDecoderBlock(TransformerBlock):
             attention_mask=decoder_attention_mask,
             training=training,
             start_index=start_index,
-            **given(head_mask=self_head_mask),
+            head_mask=self_head_mask,
         )
         x = call_part(
             self,
@@ -196,7 +196,7 @@ class TransformerDecoderBlock(TransformerBlock):
             return_attention_scores=return_attention_scores or return_cross_attention_scores,
             training=training,
             cache=memory,
-            **given(head_mask=cross_head_mask),
+            head_mask=cross_head_mask,
         )
         if return_attention_scores or return_cross_attention_scores:
             update, cross_scores = update

@@ -185,7 +185,7 @@ class TransformerEncoderBlock(TransformerBlock):
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
             training=training,
-            **given(head_mask=head_mask),
+            head_mask=head_mask,
         )
         update, scores = update if return_attention_scores else (update, None)
         x = call_part(self, self.self_attention_residual, inputs, update, training=training)
@@ -213,8 +213,3 @@ class TransformerEncoderBlock(TransformerBlock):
 def first_given(*masks: Any) -> Any:
     """Return the first mask that is not None, or None."""
     return next((mask for mask in masks if mask is not None), None)
-
-
-def given(**masks: Any) -> dict[str, Any]:
-    """Return the masks that are not None: a user's own layer may not accept the others."""
-    return {name: mask for name, mask in masks.items() if mask is not None}

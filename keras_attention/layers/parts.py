@@ -12,7 +12,9 @@ def call_part(owner: keras.layers.Layer, part: Any, *inputs: Any, **arguments: A
 
     Masks, dtypes and `training` are decided at the owner's own call, which also checked what a user gave. So
     the part's `call` is called at once, unless Keras has more to do: see `needs_keras`. Pass `training`.
+    Arguments that are None are left out: a user's own layer may not take them.
     """
+    arguments = {name: value for name, value in arguments.items() if value is not None}
     return (part if needs_keras(owner, part) else part.call)(*inputs, **arguments)
 
 

@@ -20,8 +20,9 @@ def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -
     precision.
 
     Pass `training` explicitly: the second call runs outside the model's call, which would set it. Tensors in
-    `arguments`, such as masks, get no gradients.
+    `arguments`, such as masks, get no gradients; those that are None are left out, as in `call_part`.
     """
+    arguments = {name: value for name, value in arguments.items() if value is not None}
     generators = _seed_generators(layer)
     # Copies: the variables advance while the second call still needs the old states.
     states = [ops.multiply(generator.state, 1) for generator in generators]

@@ -7,7 +7,6 @@ import numpy as np
 from keras import ops
 
 from keras_attention.layers.arguments import Configured, config_of_before
-from keras_attention.layers.encoder_block import given
 from keras_attention.layers.parts import call_part
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.parts import check_cache, check_memory, empty_cache
@@ -46,7 +45,6 @@ class Stack(Configured):
         return call_part(self, dropout, x, training=training) if self.dropout > 0.0 else x
 
     def _call_block(self, block: Any, *inputs: Any, training: bool | None, **masks: Any) -> Any:
-        masks = given(**masks)
         if self.recompute and training:
             return recomputed_call(block, *inputs, training=training, **masks)
         return call_part(self, block, *inputs, training=training, **masks)
@@ -195,7 +193,7 @@ class DecoderStack(Stack):
                 encoded,
                 training=training,
                 return_cross_attention_scores=True,
-                **given(**masks),
+                **masks,
             )
         return x, weights
 
