@@ -53,7 +53,7 @@ def describe_tokens(
             "text": piece,
             "word": None,
             "special": position in special,
-            "punctuation": position not in special and is_punctuation(_bare(piece)),
+            "punctuation": position not in special and is_punctuation(bare_piece(piece)),
             "rank": rank,
         }
         for position, (piece, rank) in enumerate(zip(pieces, ranks, strict=True))
@@ -114,7 +114,7 @@ def words_between_spaces(tokens: Sequence[Token], is_marked: bool) -> list[list[
 
 def word_text(tokens: Sequence[Token]) -> str:
     """Return the text of a word from its pieces, without the tokenizer's marks."""
-    return "".join(_bare(token["text"]) for token in tokens)
+    return "".join(bare_piece(token["text"]) for token in tokens)
 
 
 def is_punctuation(text: str) -> bool:
@@ -122,7 +122,7 @@ def is_punctuation(text: str) -> bool:
     return bool(text) and all(unicodedata.category(letter)[0] == "P" for letter in text)
 
 
-def _bare(piece: str) -> str:
+def bare_piece(piece: str) -> str:
     """Return a piece without the mark of its tokenizer."""
     if piece.startswith(INSIDE_WORD):
         return piece[len(INSIDE_WORD) :]

@@ -18,8 +18,10 @@ from keras_attention.data.token_chunks import CHUNK_PAIRS, SIDES
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.files import DamagedFile, atomic_file
 from keras_attention.utils.progress import Progress, say
+from keras_attention.utils.scripts import word_spans
 from keras_attention.utils.sides import encode_side, piece_of, places_without_text
 from keras_attention_viewer.tokens import (
+    bare_piece,
     describe_tokens,
     is_sentence_pieces,
     split_words,
@@ -30,6 +32,7 @@ Links = tuple[tuple[int, int], ...]
 # In place of a file: the true links that the corpus has.
 GOLD = "gold"
 LINK = re.compile(r"(\d+)-(\d+)", re.ASCII)
+BYTE = re.compile("<0x([0-9A-F]{2})>")  # a token of SentencePiece that is a part of a letter
 
 
 class WordAlignments:
@@ -145,25 +148,61 @@ def word_positions(
 
 
 def links_between(
-    tokenizer: Any, source: Sequence[int], target: Sequence[int], weights: np.ndarray
+    tokenizer: Any,
+    source: Sequence[int],
+    target: Sequence[int],
+    weights: np.ndarray,
+    splits_scripts: bool = False,
 ) -> Links:
-    """Return the links of a pair of token ids from weights (T, S): of each target word, its source word."""
+    """Return the links of a pair of token ids from weights (T, S): of each target word, its source word.
+
+    With `splits_scripts`, words are those of `word_spans`. All words of the same tokens have the same links.
+    """
     pieces = [
         [piece_of(tokenizer, token, side) for token in ids]
         for side, ids in (("source", source), ("target", target))
     ]
     # A translation may have no word's start at all.
     is_marked = is_sentence_pieces(pieces[0] + pieces[1])
-    columns, rows = (
-        _members(word_positions(tokenizer, ids, side, is_marked), len(ids))
+    sides = [
+        word_positions(tokenizer, ids, side, is_marked)
         for side, ids in (("source", source), ("target", target))
+    ]
+    if splits_scripts:
+        sides = [_split(words, own) for words, own in zip(sides, pieces, strict=True)]
+    columns, rows = (
+        _members(words, len(ids)) for words, ids in zip(sides, (source, target), strict=True)
     )
     if not len(rows) or not len(columns):
         return ()
     # Weights are summed over the pieces of the word that is read from, and averaged over those that read.
     means = rows / rows.sum(axis=1, keepdims=True)
     words = means @ weights[: len(target), : len(source)] @ columns.T
-    return tuple((int(word), number) for number, word in enumerate(words.argmax(axis=1)))
+    return tuple(
+        (word, number)
+        for number, best in enumerate(words.argmax(axis=1))
+        for word, positions in enumerate(sides[0])
+        if positions == sides[0][best]
+    )
+
+
+def _split(words: Sequence[Sequence[int]], pieces: Sequence[str]) -> list[list[int]]:
+    """Return the positions of the tokens of each word of `word_spans`; a token may belong to several."""
+    found: list[list[int]] = []
+    for word in words:
+        content, owners = b"", []
+        for position in word:
+            byte = BYTE.fullmatch(pieces[position])
+            own = bytes([int(byte[1], 16)]) if byte else bare_piece(pieces[position]).encode()
+            content, owners = content + own, owners + [position] * len(own)
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:  # Tokens need not be whole letters.
+            found.append([*word])
+            continue
+        ends = [0, *itertools.accumulate(len(letter.encode()) for letter in text)]
+        found += [sorted({*owners[ends[start] : ends[end]]}) for start, end in word_spans(text)]
+    return found
 
 
 def _members(words: Sequence[Sequence[int]], length: int) -> np.ndarray:

@@ -22,6 +22,7 @@ from keras_attention.data.markup_places import (
     place_marks,
 )
 from keras_attention.utils.arguments import checked
+from keras_attention.utils.scripts import has_no_spaces
 
 # Every repetition ends at the next "<" or has a limit, so that hostile text takes no more than linear time.
 TAG = r"""<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?P<rest>(?:[\s/]
@@ -131,7 +132,7 @@ class Markup:
         Args:
             translation: The translation of `plain`.
             links: Pairs of a word of `plain` and a word of the translation, numbered from 0. A word is what
-                stands between spaces.
+                stands between spaces; in scripts without spaces, such as Chinese and Thai, a letter.
 
         Returns:
             The translation with the marks; as it is if there are none.
@@ -221,7 +222,7 @@ def _flat(items: list[_Item], root: Mark) -> str:
                     # What is taken out leaves no gap before a stop, and joins no words.
                     if words[0] in CLOSING:
                         has_space = False
-                    elif words[0].isalnum() and plain and plain[-1][-1].isalnum():
+                    elif plain and _needs_space(words[0]) and _needs_space(plain[-1][-1]):
                         has_space = True
                 if has_space and plain:
                     words = f" {words}"
@@ -245,8 +246,13 @@ def _flat(items: list[_Item], root: Mark) -> str:
 
 
 def _space(beside: list[_Item], end: int) -> bool | None:
-    """Whether a mark has a space beside it: False if a letter or digit is there, None if anything else."""
+    """Whether a mark has a space beside it: False if a letter or digit of a word, else None."""
     if not beside or beside[0].kind != "text":
         return None
     letter = beside[0].text[end]
-    return True if letter.isspace() else False if letter.isalnum() else None
+    return True if letter.isspace() else False if _needs_space(letter) else None
+
+
+def _needs_space(letter: str) -> bool:
+    """Whether a letter or digit is of a script whose words have spaces between them."""
+    return letter.isalnum() and not has_no_spaces(letter)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from keras_attention.utils.scripts import word_spans
 from keras_attention_viewer.tokens import is_punctuation, split_words
 
-# Whether a space was before and behind a mark: False beside a letter or digit, None beside anything else.
+# Whether a space was before and behind a mark: False beside a letter or digit, but of scripts without spaces;
+# None beside anything else.
 Spaces = tuple[bool | None, bool | None]
 
 
@@ -39,12 +40,12 @@ class Mark:
 
 
 class Words:
-    """The words of a text between spaces, in parts: punctuation at either end is a part of its own.
+    """The words of a text, as of `word_spans`, in parts: punctuation at either end is a part of its own.
 
     Attributes:
         texts: The parts.
         starts, ends: Their offsets in the text.
-        begins_word: Whether each is the first of its word.
+        follows_space: Whether a space is before each.
         words: For each word its punctuation before, its core and its punctuation behind, as numbers of
             parts; None for what it has not.
     """
@@ -52,10 +53,10 @@ class Words:
     def __init__(self, text: str):
         self.texts: list[str] = []
         self.starts: list[int] = []
-        self.begins_word: list[bool] = []
+        self.follows_space: list[bool] = []
         self.words: list[tuple[int | None, int, int | None]] = []
-        for word in re.finditer(r"\S+", text):
-            parts, first, at = split_words(word[0]), len(self.texts), word.start()
+        for at, end in word_spans(text):
+            parts, first = split_words(text[at:end]), len(self.texts)
             core = next((i for i, part in enumerate(parts) if not is_punctuation(part)), 0)
             before, behind = (first if core else None), (first + core + 1)
             self.words.append((before, first + core, behind if core + 1 < len(parts) else None))
@@ -63,7 +64,8 @@ class Words:
             self.starts += [
                 at + size for size in itertools.accumulate(map(len, parts[:-1]), initial=0)
             ]
-            self.begins_word += [number == 0 for number in range(len(parts))]
+            is_first = text[at - 1 : at].isspace()
+            self.follows_space += [is_first, *[False] * (len(parts) - 1)]
         self.ends = [start + len(part) for start, part in zip(self.starts, self.texts, strict=True)]
 
 
@@ -199,7 +201,7 @@ def joined(root: Mark, texts: Sequence[str], target: Words) -> str:
         if piece.kind != "word":
             between.append(piece)
             continue
-        has_gap = before is not None and target.begins_word[number]
+        has_gap = before is not None and target.follows_space[number]
         written += [*_spaced(before, between, piece, has_gap), piece.text]
         before, between, number = piece, [], number + 1
     return "".join([*written, *_spaced(before, between, None, False)])

@@ -12,6 +12,7 @@ from keras_attention.decoding.requests import WrongText
 from keras_attention.decoding.translation import Translation, asked_head, word_links
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.checks import check_has, check_texts
+from keras_attention.utils.scripts import word_spans
 from keras_attention.utils.sides import encode_ended
 
 # Arguments of `Translator.translate` with an entry for each text.
@@ -107,13 +108,20 @@ class MarkedTranslator:
             sources = encode_ended(tokenizer, [marked[row].plain for row, _ in places], "source")
             targets = [results[row][column].token_ids for row, column in places]
             head, rows = asked_head(self.translator.card, self.head)
+            is_predicting = rows == "predicted"
             links = word_links(
-                self._attention, tokenizer, sources, targets, head, rows == "predicted"
+                self._attention,
+                tokenizer,
+                sources,
+                targets,
+                head,
+                is_predicting,
+                splits_scripts=True,
             )
         for (row, column), found in zip(places, links, strict=True):
             each = results[row][column]
             # The tokenizer may count other words than stand between spaces: it normalises.
-            sizes = len(marked[row].plain.split()), len(each.text.split())
+            sizes = len(word_spans(marked[row].plain)), len(word_spans(each.text))
             known = [link for link in found if link[0] < sizes[0] and link[1] < sizes[1]]
             text = marked[row].carried(each.text, known)
             results[row][column] = dataclasses.replace(each, text=text)

@@ -121,10 +121,12 @@ def word_links(
     targets: Sequence[Sequence[int]],
     head: Sequence[int] | None,
     is_predicting: bool,
+    splits_scripts: bool = False,
 ) -> list[Links]:
     """Return the links of pairs of token ids: of each target word, the source word that it comes from.
 
     `model` is what `attention_of` returns; sources end as the model reads them, targets have no end token.
+    For `splits_scripts` see `links_between`.
     """
     links: list[Links] = [()] * len(sources)
     rows = [row for row, pair in enumerate(zip(sources, targets, strict=True)) if all(pair)]
@@ -133,7 +135,9 @@ def word_links(
         sides = [read[i] for i in batch], [written[i] for i in batch]
         weights = _weights(model, tokenizer, *sides, head, is_predicting)
         for i, weights_of_pair in zip(batch, weights, strict=True):
-            links[rows[i]] = links_between(tokenizer, read[i], written[i], weights_of_pair)
+            links[rows[i]] = links_between(
+                tokenizer, read[i], written[i], weights_of_pair, splits_scripts
+            )
     return links
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_attention import Corpus, ParallelText, TokenBatches, Tokenizer, TokenStore
-from keras_attention.data.alignments import TokenAlignments, WordAlignments
+from keras_attention.data.alignments import TokenAlignments, WordAlignments, links_between
 from keras_attention.utils.files import DamagedFile
 
 pytestmark = pytest.mark.backends("tensorflow")  # NumPy alone
@@ -228,3 +228,43 @@ def test_words_of_a_file_are_counted_as_aligners_do(tmp_path, tokenizer):
     store = TokenStore.build(tmp_path / "store", alignments.text, tokenizer)
     with pytest.raises(ValueError, match="No pair can be aligned"):
         TokenAlignments.build(store, alignments, tokenizer)
+
+
+class Pieces:
+    """A tokenizer whose ids are places in a list of pieces."""
+
+    pieces = (
+        "▁like",
+        "s",
+        "▁cats",
+        ".",
+        "▁",
+        "喜欢",
+        "猫",
+        "<0xE6>",
+        "<0x88>",
+        "<0x91>",
+        "。",
+        "</s>",
+    )
+    end_token_id = 11
+
+    def id_to_token(self, number):
+        return self.pieces[number]
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_letters_of_scripts_without_spaces(splits):
+    source, target = [4, 7, 8, 9, 5, 6, 10], [0, 1, 2, 3]  # "我喜欢猫。", "likes cats."
+    weights = np.full((4, 7), 0.1)
+    weights[0, 4] = weights[1, 4] = weights[2, 5] = 0.9
+    found = links_between(Pieces(), source, target, weights, splits)
+    # 我 is three tokens, 喜 and 欢 are one; the stop belongs to the letter before it.
+    assert set(found) == ({(1, 0), (2, 0), (3, 1)} if splits else {(0, 0), (0, 1)})
+    back = links_between(Pieces(), target, source, weights.T, splits)
+    assert {link for link in back if link[1]} == ({(0, 1), (0, 2), (1, 3)} if splits else set())
+
+
+def test_tokens_that_are_no_whole_letters_are_one_word():
+    found = links_between(Pieces(), [0, 2], [4, 7, 8, 5], np.eye(4, 2), splits_scripts=True)
+    assert found == ((0, 0),)

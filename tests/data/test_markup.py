@@ -67,6 +67,26 @@ SAME = [(i, i) for i in range(9)]
         ("a <code>if (x<y) b</code> c", "a c", "C A", "0-1 1-0", "C A <code>if (x<y) b</code>"),
         ("<!DOCTYPE html>a", "a", "A", "0-0", "<!DOCTYPE html>A"),
         ("<x y='<b>' z=\"a < b\"/>a", "a", "A", "0-0", "<x y='<b>' z=\"a < b\"/>A"),
+        # Scripts without spaces: each letter with its marks is a word, what is Latin among them is one.
+        (
+            "我<b>喜欢</b>猫。",
+            "我喜欢猫。",
+            "I like cats.",
+            "0-0 1-1 2-1 3-2",
+            "I <b>like</b> cats.",
+        ),
+        (
+            "I <b>like</b> cats.",
+            "I like cats.",
+            "我喜欢猫。",
+            "0-0 1-1 1-2 2-3",
+            "我<b>喜欢</b>猫。",
+        ),
+        ("I like <b>cats.</b>", "I like cats.", "猫が好き。", "2-0 1-2 1-3", "<b>猫</b>が好き。"),
+        ("ฉัน<i>ชอบ</i>แมว", "ฉันชอบแมว", "I like cats", "0-0 2-1 3-1 5-2", "I <i>like</i> cats"),
+        ("有《<b>OK</b>》猫", "有《OK》猫", "cat OK", "1-1 2-0", "cat <b>OK</b>"),
+        ("点{0}按。", "点按。", "Press it.", "0-0 1-1", "Press {0} it."),
+        ("a {0} b", "a b", "猫狗", "0-0 1-1", "猫 {0} 狗"),
         # Nothing but marks.
         ("<br/>", "", "", "", "<br/>"),
         ("<b><i></i></b>{0} %s", "", "", "", "<b><i></i></b>{0} %s"),
