@@ -190,7 +190,7 @@ def _split(words: Sequence[Sequence[int]], pieces: Sequence[str]) -> list[list[i
     """Return the positions of the tokens of each word of `word_spans`; a token may belong to several."""
     found: list[list[int]] = []
     for word in words:
-        content, owners = b"", []
+        content, owners = b"", list[int]()
         for position in word:
             byte = BYTE.fullmatch(pieces[position])
             own = bytes([int(byte[1], 16)]) if byte else bare_piece(pieces[position]).encode()
