@@ -10,7 +10,7 @@ from keras_attention.layers.arguments import checked
 from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import padding_mask
-from keras_attention.ops.ids import are_ids, comparable_ids, one_or_nan
+from keras_attention.ops.ids import comparable_ids, one_if_ids
 from keras_attention.ops.operations import linear, tied_projection
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
@@ -145,7 +145,7 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         # As a Python number it would be float32 for float64, too.
         scale = ops.convert_to_tensor(self.hidden_dim**0.5, embedded.dtype)
         # A graph cannot raise: an id outside the vocabulary gives NaN, never another word's row.
-        scale = scale * one_or_nan(are_ids(ids, self.vocabulary_size), embedded.dtype)
+        scale = scale * one_if_ids(ids, self.vocabulary_size, embedded.dtype)
         if self.pad_token_id is not None:
             scale = ops.where(ops.equal(ids, self.pad_token_id), 0.0, scale)
         return ops.multiply(embedded, scale[..., None])

@@ -16,12 +16,12 @@ def comparable_ids(ids: Any) -> Any:
     return ops.cast(ids, "int32") if backend.standardize_dtype(ids.dtype) in NARROW else ids
 
 
-def are_ids(ids: Any, vocabulary_size: int) -> Any:
-    """Return True where `comparable_ids` are those of a vocabulary, whole numbers from 0 to its last."""
+def one_if_ids(ids: Any, vocabulary_size: int, dtype: str = "float32") -> Any:
+    """Return 1 where `comparable_ids` are a vocabulary's, whole numbers from 0 to its last, else NaN."""
     inside = ops.logical_and(ids >= 0, ids < vocabulary_size)
     if backend.is_float_dtype(backend.standardize_dtype(ids.dtype)):
-        return ops.logical_and(inside, ops.equal(ids, ops.floor(ids)))
-    return inside
+        inside = ops.logical_and(inside, ops.equal(ids, ops.floor(ids)))
+    return one_or_nan(inside, dtype)
 
 
 def one_or_nan(condition: Any, dtype: str = "float32") -> Any:

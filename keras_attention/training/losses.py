@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.ops.ids import are_ids, comparable_ids, one_or_nan
+from keras_attention.ops.ids import comparable_ids, one_if_ids
 from keras_attention.ops.operations import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
 from keras_attention.utils.arguments import Rate, checked
@@ -218,7 +218,7 @@ def label_weights(
     y_true = comparable_ids(check_numbers("y_true", y_true))
     weights = ops.ones_like(y_true, dtype=dtype)
     if vocabulary_size is not None:
-        weights = ops.multiply(weights, one_or_nan(are_ids(y_true, vocabulary_size)))
+        weights = ops.multiply(weights, one_if_ids(y_true, vocabulary_size))
     if sample_weight is not None:
         sample_weight = check_weights(sample_weight, static_shape(y_true))
         sample_weight = ops.cast(sample_weight, dtype)
