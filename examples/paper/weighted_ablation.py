@@ -165,7 +165,7 @@ def ablated_run(system: str) -> Any:
 
     from keras_attention import WeightedTransformer
     from keras_attention.layers import MultiHeadAttention
-    from keras_attention.models.weighted import BranchedAttention
+    from keras_attention.models import BranchedAttention
 
     class Free(constraints.Constraint):
         """Changes nothing, but has the learning rate of kappa and alpha."""
