@@ -12,12 +12,18 @@ import numpy as np
 from annotated_types import Ge
 
 from keras_attention.data.alignments import TokenAlignments
-from keras_attention.data.buckets import BatchShape, choose_buckets, round_up, with_varied_start
+from keras_attention.data.batch_plan import (
+    PADDING_ROW,
+    Plan,
+    kept_pairs,
+    planned_pass,
+    statistics_by_shape,
+    with_varied_start,
+)
+from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.arguments import Count, FromZero, checked
 from keras_attention.utils.checks import check_boolean, check_has, check_integer, divisors
-
-PADDING_ROW = -1
 
 
 class TokenBatches(keras.utils.PyDataset):
@@ -135,10 +141,16 @@ class TokenBatches(keras.utils.PyDataset):
         self.alignments = alignments
 
         lengths = np.stack([store.source_lengths, store.target_lengths])
-        kept = _kept_pairs(lengths, max_length)
+        kept = kept_pairs(lengths, max_length)
         self.dropped_long = len(store) - len(kept)
         lengths = round_up(lengths[:, kept], length_multiple)
-        _check_room(batch_tokens, int(lengths.max()), num_replicas)
+        least = int(lengths.max()) * num_replicas
+        if batch_tokens < least:
+            raise ValueError(
+                f"`batch_tokens` ({batch_tokens}) is too small for the longest sentence: a batch has at "
+                f"least {num_replicas} row(s), each of {lengths.max()} positions. Raise it to {least}, or "
+                "lower `max_length`."
+            )
         self._shapes, buckets = choose_buckets(lengths, batch_tokens, num_replicas, max_shapes)
         self._pairs = [kept[buckets == bucket] for bucket in range(len(self._shapes))]
         self._make_caches()
@@ -320,24 +332,22 @@ class TokenBatches(keras.utils.PyDataset):
             padding), `source_tokens_per_batch`, `target_tokens_per_batch` (means) and `padding` (the share
             of padding in all positions of both sides).
         """
-        shapes = [(len(pairs), shape) for shape, pairs in self._plan(0)]
-        positions = sum(rows * shape.positions for rows, shape in shapes)
-        kept = np.concatenate([pairs[pairs != PADDING_ROW] for _, pairs in self._plan(0)])
-        tokens = {
-            "source": int(self.store.source_lengths[kept].sum()),
-            "target": int(self.store.target_lengths[kept].sum()),
-        }
+        shapes = self.shape_statistics()
+        sums = ("pairs", "source_tokens", "target_tokens")
+        pairs, source, target = (sum(one[name] for one in shapes) for name in sums)
+        sizes = ((one["batches"], *one["shape"]) for one in shapes)
+        positions = sum(count * rows * (s + t) for count, rows, s, t in sizes)
         return {
-            "pairs": len(kept),
+            "pairs": pairs,
             "dropped_long": self.dropped_long,
             "batches": self._length,
-            "shapes": sorted({(rows, s.source_length, s.target_length) for rows, s in shapes}),
+            "shapes": sorted(one["shape"] for one in shapes),
             "longest_source": max(shape.source_length for shape in self._shapes),
-            "source_tokens": tokens["source"],
-            "target_tokens": tokens["target"],
-            "source_tokens_per_batch": tokens["source"] / self._length,
-            "target_tokens_per_batch": tokens["target"] / self._length,
-            "padding": 1 - sum(tokens.values()) / positions,
+            "source_tokens": source,
+            "target_tokens": target,
+            "source_tokens_per_batch": source / self._length,
+            "target_tokens_per_batch": target / self._length,
+            "padding": 1 - (source + target) / positions,
         }
 
     def shape_statistics(self, epoch: int = 0) -> list[dict[str, Any]]:
@@ -348,28 +358,7 @@ class TokenBatches(keras.utils.PyDataset):
             `target_tokens` (without padding) and `padding` (its share in all positions).
         """
         lengths = self.store.source_lengths, self.store.target_lengths
-        counts: dict[tuple[int, int, int], np.ndarray] = {}
-        for bucket, pairs in self._plan(epoch if self.shuffle else 0):
-            shape = len(pairs), bucket.source_length, bucket.target_length
-            real = pairs[pairs != PADDING_ROW]
-            tokens = [side[real].sum(dtype="int64") for side in lengths]
-            batch = np.array([1, len(real), *tokens], "int64")
-            counts[shape] = counts.get(shape, 0) + batch
-        statistics = []
-        for shape in sorted(counts, key=lambda shape: (max(shape[1:]), *shape[1:], shape[0])):
-            batches, pairs, source, target = counts[shape].tolist()
-            positions = batches * shape[0] * (shape[1] + shape[2])
-            statistics.append(
-                {
-                    "shape": shape,
-                    "batches": batches,
-                    "pairs": pairs,
-                    "source_tokens": source,
-                    "target_tokens": target,
-                    "padding": 1 - (source + target) / positions,
-                }
-            )
-        return statistics
+        return statistics_by_shape(self._plan(epoch if self.shuffle else 0), lengths)
 
     def _planned(self, epoch: int, index: int) -> tuple[BatchShape, np.ndarray]:
         check_integer("epoch", epoch, 0)
@@ -377,34 +366,16 @@ class TokenBatches(keras.utils.PyDataset):
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {index}")
         return self._plan(epoch if self.shuffle else 0)[index]
 
-    def _make_plan(self, epoch: int) -> list[tuple[BatchShape, np.ndarray]]:
-        """Return the batches of an epoch: (shape, indices of the pairs)."""
+    def _make_plan(self, epoch: int) -> Plan:
         number, part = divmod(epoch, self.epochs_per_pass)
-        plan = self._planned_pass(self._pairs, np.random.default_rng([self.seed, number]))
+        plan = self._planned_pass(self._pairs, [self.seed, number])
         length = -(-len(plan) // self.epochs_per_pass)
         start = part * length
         return with_varied_start([plan[i % len(plan)] for i in range(start, start + length)])
 
-    def _planned_pass(
-        self, buckets: list[np.ndarray], random: np.random.Generator
-    ) -> list[tuple[BatchShape, np.ndarray]]:
-        """Return the batches of a pass over the pairs of each bucket."""
-        plan: list[tuple[BatchShape, np.ndarray]] = []
-        waiting = [[pairs] for pairs in buckets]
-        for shape, parts in zip(self._shapes, waiting, strict=True):
-            pairs = np.concatenate(parts)
-            if self.shuffle:
-                pairs = random.permutation(pairs)
-            whole, rest = np.split(pairs, [len(pairs) // shape.rows * shape.rows])
-            plan += [(shape, rows) for rows in whole.reshape(-1, shape.rows)]
-            if shape.next is not None:
-                waiting[shape.next].append(rest)
-            elif len(rest):
-                missing = round_up(len(rest), self.num_replicas) - len(rest)
-                plan.append((shape, np.append(rest, np.full(missing, PADDING_ROW))))
-        if self.shuffle:
-            plan = [plan[position] for position in random.permutation(len(plan))]
-        return plan
+    def _planned_pass(self, buckets: list[np.ndarray], seed: list[int]) -> Plan:
+        random = np.random.default_rng(seed) if self.shuffle else None
+        return planned_pass(self._shapes, buckets, self.num_replicas, random)
 
 
 def _shifted_right(labels: np.ndarray, pad: int, start: int) -> np.ndarray:
@@ -412,24 +383,3 @@ def _shifted_right(labels: np.ndarray, pad: int, start: int) -> np.ndarray:
     shifted = np.full_like(labels, start)
     shifted[:, 1:] = labels[:, :-1]
     return np.where(labels == pad, pad, shifted)
-
-
-def _kept_pairs(lengths: np.ndarray, max_length: int | None) -> np.ndarray:
-    if max_length is None:
-        return np.arange(lengths.shape[1])
-    kept = np.flatnonzero((lengths[0] <= max_length) & (lengths[1] <= max_length))
-    if not len(kept):
-        raise ValueError(
-            f"No pair is left: all {lengths.shape[1]} have a side of more than `max_length` "
-            f"({max_length}) tokens. Raise `max_length`."
-        )
-    return kept
-
-
-def _check_room(batch_tokens: int, longest: int, num_replicas: int) -> None:
-    if batch_tokens < longest * num_replicas:
-        raise ValueError(
-            f"`batch_tokens` ({batch_tokens}) is too small for the longest sentence: a batch has at "
-            f"least {num_replicas} row(s), each of {longest} positions. Raise it to "
-            f"{longest * num_replicas}, or lower `max_length`."
-        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import itertools
 from typing import Any
 
 import numpy as np
@@ -173,16 +172,3 @@ def _batch_rows(shape: BatchShape, num_replicas: int) -> int:
     """Return the rows of all batches of a bucket in an epoch, rows of padding included."""
     rest = round_up(shape.rest, num_replicas) if shape.next is None else 0
     return shape.whole * shape.rows + rest
-
-
-def with_varied_start(
-    plan: list[tuple[BatchShape, np.ndarray]],
-) -> list[tuple[BatchShape, np.ndarray]]:
-    """Move two batches to the front that differ in S and in T, if there are such batches."""
-    lengths = [(shape.source_length, shape.target_length) for shape, _ in plan]
-    varied = [axis for axis in (0, 1) if len({length[axis] for length in lengths}) > 1]
-    for first, second in itertools.combinations(range(len(plan)), 2):
-        if all(lengths[first][axis] != lengths[second][axis] for axis in varied):
-            others = [batch for i, batch in enumerate(plan) if i not in (first, second)]
-            return [plan[first], plan[second], *others]
-    return plan

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.data.batches import PADDING_ROW, TokenBatches
-from keras_attention.data.buckets import BatchShape, with_varied_start
+from keras_attention.data.batch_plan import PADDING_ROW, Plan, with_varied_start
+from keras_attention.data.batches import TokenBatches
 from keras_attention.data.mixture import Stage
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.arguments import checked
@@ -104,9 +104,8 @@ class MixedBatches(TokenBatches):
                 )
         return parts
 
-    def _make_part_plan(self, part: int, number: int) -> list[tuple[BatchShape, np.ndarray]]:
-        random = np.random.default_rng([self.seed, part, number])
-        return self._planned_pass(self._parts[part], random)
+    def _make_part_plan(self, part: int, number: int) -> Plan:
+        return self._planned_pass(self._parts[part], [self.seed, part, number])
 
     @functools.cached_property
     def passes(self) -> dict[str, int]:
@@ -117,7 +116,7 @@ class MixedBatches(TokenBatches):
     def _epoch_batches(self) -> int:
         return -(-sum(self.passes.values()) // self.epochs_per_pass)
 
-    def _make_plan(self, epoch: int) -> list[tuple[BatchShape, np.ndarray]]:
+    def _make_plan(self, epoch: int) -> Plan:
         for before in range(len(self._begun) - 1, epoch):
             # By number: threads that draw the same epoch find the same.
             self._begun[before + 1] = self._drawn(before)[1]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 import os
 import re
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, overload
 
 import numpy as np
 
 from keras_attention.data.imported_pieces import SIDES, ImportedPieces
-from keras_attention.data.normalization import NORMALIZATIONS, normalize, normalized_texts
+from keras_attention.data.learned_tokenizer import (
+    END_TOKEN_ID,
+    PAD_TOKEN_ID,
+    UNKNOWN_TOKEN_ID,
+    LearnedTokenizer,
+)
+from keras_attention.data.normalization import NORMALIZATIONS, normalized_texts
 from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.saved_tokenizer import SavedTokenizer, tokenizer_fingerprint
 from keras_attention.data.sentence_pieces import SentencePieces
@@ -22,16 +26,10 @@ from keras_attention.data.symbols import (
     ManyLanguages,
     check_language,
     checked_prefix,
-    checked_symbols,
     language_tags,
 )
-from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.word_pieces import WordPieces
 from keras_attention.utils.checks import check_choice, check_integer, check_number
-
-PAD_TOKEN_ID = 0
-END_TOKEN_ID = 1
-UNKNOWN_TOKEN_ID = 2
 
 # Each encodes and decodes, and knows its pieces.
 ALGORITHMS: dict[str, Any] = {
@@ -40,12 +38,9 @@ ALGORITHMS: dict[str, Any] = {
     "presegmented": PresegmentedVocabulary,
     "imported": ImportedPieces,
 }
-TRAINABLE = ("bpe", "wordpiece")
-MAX_SENTENCES = 2_000_000
-LARGEST_VOCABULARY = 1_000_000
 
 
-class Tokenizer(SavedTokenizer, ManyLanguages):
+class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
     """Splits text into subwords and maps them to ids.
 
     Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no separate start token: a
@@ -156,100 +151,6 @@ class Tokenizer(SavedTokenizer, ManyLanguages):
         self._source_prefix = None if prefix is None else checked_prefix(prefix, self)
 
     _source_prefix: str | None = None
-
-    @classmethod
-    def train(
-        cls,
-        texts: Iterable[str],
-        vocabulary_size: int = 8000,
-        algorithm: str = "bpe",
-        character_coverage: float = 0.99999,
-        max_sentences: int = MAX_SENTENCES,
-        symbols: Iterable[str] = (),
-    ) -> Tokenizer:
-        """Learn a vocabulary from the sentences of both languages.
-
-        The same texts give the same tokenizer.
-
-        Args:
-            texts: Iterable of str, read once.
-            vocabulary_size: Number of ids, special ones included. If the texts are too few to fill it,
-                the vocabulary is smaller: see the attribute `vocabulary_size` of the result. Defaults
-                to 8000.
-            algorithm: `"bpe"`, trained by SentencePiece, or `"wordpiece"`, trained by TensorFlow Text
-                (needs `tensorflow` and `tensorflow-text`; takes minutes). Defaults to `"bpe"`.
-            character_coverage: Share of the characters in `texts` that get their own id; rarer ones are
-                written as bytes. "bpe" only. At least 0.98. Defaults to 0.99999.
-            max_sentences: If there are more texts, a random sample of this size is used. "bpe" only.
-                Defaults to two million, which takes about 1.1 GB of memory on WMT14. A text of more than
-                1,048 characters counts as several.
-            symbols: Words in angle brackets, such as `"<2de>"` for a language or `"<bt>"` for text that was
-                translated back. Each stays whole wherever it stands, with an id of its own. Defaults to none.
-
-        Returns:
-            A `Tokenizer`.
-
-        Raises:
-            ValueError: If there is no text, a text is not a str, an argument is out of range, or the
-                vocabulary is too small for the characters.
-        """
-        check_choice("algorithm", algorithm, TRAINABLE)
-        check_integer("vocabulary_size", vocabulary_size, 4, LARGEST_VOCABULARY)
-        check_integer("max_sentences", max_sentences, 101)
-        check_number("character_coverage", character_coverage, least=0.98, most=1)
-        symbols = checked_symbols(symbols)
-        sentences: Iterator[str] = filter(None, normalized_texts(texts))
-        first = list(itertools.islice(sentences, 1))
-        if not first:
-            raise ValueError("`texts` holds no text: no vocabulary can be learned from it.")
-        sentences = itertools.chain(first, sentences)
-        if algorithm == "wordpiece":
-            learned = cls(WordPieces.train(sentences, vocabulary_size, symbols), algorithm)
-            return _noting_size(learned, vocabulary_size)
-        model = SentencePieces.train(
-            sentences,
-            vocabulary_size,
-            character_coverage=character_coverage,
-            max_sentences=max_sentences,
-            user_defined_symbols=symbols,
-            pad_id=PAD_TOKEN_ID,
-            eos_id=END_TOKEN_ID,
-            unk_id=UNKNOWN_TOKEN_ID,
-            bos_id=-1,
-        )
-        return _noting_size(cls(model, algorithm), vocabulary_size)
-
-    @classmethod
-    def from_vocabulary(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """Create a tokenizer for text that is already split into subwords, from a list of these subwords.
-
-        Args:
-            path: UTF-8 file with one subword per line. Anything after a tab or space, such as a count, is
-                ignored, and so are "<unk>", "<s>" and "</s>".
-
-        Returns:
-            A `Tokenizer` with `algorithm="presegmented"`.
-
-        Raises:
-            FileNotFoundError: If the file is missing.
-            ValueError: If the file holds no subword.
-
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile("w", suffix=".bpe", encoding="utf-8") as file:
-        ...     _ = file.write("<unk>\\n<s>\\n</s>\\nein\\nWasch@@\\nbär\\n")
-        ...     file.flush()
-        ...     tokenizer = Tokenizer.from_vocabulary(file.name)
-        >>> tokenizer.encode("ein Wasch@@ bär")
-        [3, 4, 5]
-        >>> tokenizer.decode([3, 4, 5])
-        'ein Waschbär'
-        """
-        # As the text will be: a piece with a soft hyphen would never be found in it.
-        lines = (normalize(line).split() for line in read_lines(existing_file(path)))
-        pieces = [words[0] for words in lines if words]
-        if not pieces:
-            raise ValueError(f"'{path}' holds no subword; expected one on each line.")
-        return cls(PresegmentedVocabulary.model(pieces), "presegmented")
 
     @overload
     def encode(
@@ -460,14 +361,3 @@ class Tokenizer(SavedTokenizer, ManyLanguages):
                 f"Token ids must be from 0 to {size - 1}, the vocabulary of this "
                 f"tokenizer. Received: ids from {min(ids)} to {max(ids)}. Are they another tokenizer's?"
             )
-
-
-def _noting_size(tokenizer: Tokenizer, asked: int) -> Tokenizer:
-    """Warn of a vocabulary smaller than was asked for, and return the tokenizer."""
-    if tokenizer.vocabulary_size < asked:
-        warnings.warn(
-            f"The texts are too few for a vocabulary of {asked:,} ids: it has {tokenizer.vocabulary_size:,}. "
-            "Give more text, or a smaller `vocabulary_size`.",
-            stacklevel=3,
-        )
-    return tokenizer

@@ -11,6 +11,7 @@ import keras
 from keras_attention.data.alignments import TokenAlignments, WordAlignments
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
+from keras_attention.data.learned_tokenizer import MAX_SENTENCES
 from keras_attention.data.mixed_batches import MixedBatches
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.normalization import normalize
@@ -18,7 +19,7 @@ from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presets import Loaded
 from keras_attention.data.symbols import check_tags, tags_of
 from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
+from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import TranslationConfig, model_rules
