@@ -19,7 +19,7 @@ import numpy as np
 from keras_attention import Transformer
 from keras_attention.decoding.hypotheses import SearchRules
 from keras_attention.decoding.incremental_search import incremental_search
-from keras_attention.engine.forward import Operations
+from keras_attention.engine.operations import Operations
 
 # Operations that only work together. Those on which the layout of the buffers depends are no choice.
 GROUPS = {

@@ -11,14 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import (
-    Operations,
-    Step,
-    decode,
-    encode,
-    present_weights,
-    watched_weights,
-)
+from keras_attention.engine.forward import Step, decode, encode
+from keras_attention.engine.operations import Operations, present_weights, watched_weights
 from keras_attention.spec import TransformerSpec
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, Step, decode, encode
+from keras_attention.engine.forward import Step, decode, encode
+from keras_attention.engine.operations import Operations
 from keras_attention.engine.prepare import Weights
 from keras_attention.spec import TransformerSpec
 from keras_attention.spec.parts import as_array

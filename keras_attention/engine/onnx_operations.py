@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.engine.forward import Operations
+from keras_attention.engine.operations import Operations
 from keras_attention.interop.onnx_model import IDS
 from keras_attention.spec import TransformerSpec
 from keras_attention.utils.lazily import needed

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, Step, decode, encode, watched_weights
+from keras_attention.engine.forward import Step, decode, encode
+from keras_attention.engine.operations import Operations, watched_weights
 from keras_attention.spec import TransformerSpec
 from keras_attention.utils.forks import is_forked
 

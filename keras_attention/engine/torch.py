@@ -11,14 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import (
-    Operations,
-    Step,
-    decode,
-    encode,
-    present_weights,
-    watched_weights,
-)
+from keras_attention.engine.forward import Step, decode, encode
+from keras_attention.engine.operations import Operations, present_weights, watched_weights
 from keras_attention.engine.prepare import Matrix
 from keras_attention.ops.backends.torch_crossentropy import log_normalizers
 from keras_attention.ops.top_k import chunk_size

@@ -111,7 +111,7 @@ def test_threads_and_neighbours_change_nothing(groups, threads, options, monkeyp
     alone = searched(engine, source[5:6, :3], limits[5:6])
     monkeypatch.setattr(engine, "thread_groups", lambda *sizes: (groups, threads))
     with ThreadPoolExecutor(groups * threads - 1) as pool:
-        monkeypatch.setattr("keras_attention.engine.numba.engine._pool", lambda process: pool)
+        monkeypatch.setattr("keras_attention.engine.numba.running._pool", lambda process: pool)
         together = searched(engine, source, limits)
     for array, of_all, of_one in zip(wanted, together, alone, strict=True):
         np.testing.assert_array_equal(array, of_all)
@@ -130,7 +130,7 @@ def test_who_works_together(precision, monkeypatch):
 
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 16)
     assert chosen(1, 5, 64) == [(1, 1), (5, 1), (16, 1)]
-    monkeypatch.setattr("keras_attention.engine.numba.engine.CACHED_BYTES", 0)
+    monkeypatch.setattr("keras_attention.engine.numba.weights.CACHED_BYTES", 0)
     assert chosen(1, 64) == [(1, 1), (10, 1)]
     # The more numbers an instruction multiplies, the less a thread is worth.
     monkeypatch.setattr("keras_attention.engine.numba.engine.WORK_PER_THREAD", 1000 // at_once)
@@ -142,16 +142,16 @@ def test_who_works_together(precision, monkeypatch):
 def test_weights_that_are_read_meanwhile_are_for_the_next_search():
     """Another thread may read them, while arrays that were read before are in use."""
     engine, other = engine_of(model_with()), engine_of(model_with(seed=4))
-    wanted, run = searched(engine), engine.run
+    wanted, program = searched(engine), engine.program
 
     def after_reading(*arguments):
         engine.spec = other.spec
         engine.read_weights()
-        return run(*arguments)
+        return program(*arguments)
 
-    engine.run = after_reading
+    engine.program = after_reading
     np.testing.assert_equal(searched(engine), wanted)
-    engine.run = run
+    engine.program = program
     np.testing.assert_equal(searched(engine), searched(other))
 
 
@@ -197,7 +197,7 @@ def test_interrupt_is_answered_amid_a_search(monkeypatch):
     """Ctrl-C while compiled code searches: the search ends before it is done."""
     engine = engine_of(model_with())
     wanted = searched(engine)
-    length, begun, no_hypotheses = 300_000, [], numba_engine._no_hypotheses
+    length, begun, no_hypotheses = 300_000, [], numba_engine.no_hypotheses
 
     def watched(*sizes):
         begun.append(no_hypotheses(*sizes))
@@ -209,7 +209,7 @@ def test_interrupt_is_answered_amid_a_search(monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patched:
-        patched.setattr(numba_engine, "_no_hypotheses", watched)
+        patched.setattr(numba_engine, "no_hypotheses", watched)
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             penalties = np.ones(length + 1, "float32")

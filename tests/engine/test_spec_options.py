@@ -14,8 +14,8 @@ from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.decoding.onnx_export import write_onnx
 from keras_attention.engine import numpy as numpy_engine
 from keras_attention.engine.base import SearchingEngine
-from keras_attention.engine.forward import Operations
 from keras_attention.engine.onnx import OnnxSelector
+from keras_attention.engine.operations import Operations
 from keras_attention.engine.select import EngineSelector, refusal
 from keras_attention.interop.onnx_model import OnnxModel
 from keras_attention.spec import SpecError
