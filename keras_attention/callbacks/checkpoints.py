@@ -1,7 +1,6 @@
-"""Writes checkpoints while a model trains, and continues training exactly from them."""
+"""Writes checkpoints while a model trains, and restores what was trained from them."""
 
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +24,6 @@ from keras_attention.training.checkpoints import (
     select_checkpoints,
 )
 from keras_attention.training.distribution import computing_alone
-from keras_attention.training.input_pipeline import endless_batches
 from keras_attention.utils.arguments import Count, Has, NotNegative, Positive, checked
 from keras_attention.utils.files import (
     DamagedFile,
@@ -112,7 +110,7 @@ class Checkpoints(RunCallback):
         self.history: list[dict[str, Any]] = []
         self.finished = False
         self.nonfinite: str | None = None
-        self._metrics: list[Any] | None = None
+        self.running_metrics: list[Any] | None = None
         self._saved_updates: int | None = None
         self._saved_interval = 0
         self._started = time.monotonic()
@@ -207,7 +205,7 @@ class Checkpoints(RunCallback):
         self._saved_interval = self._interval()
         self.history = manifest["history"]
         self.finished = manifest["kind"] == "end"
-        self._metrics = manifest["metrics"] if self.batch else None
+        self.running_metrics = manifest["metrics"] if self.batch else None
         for name, state in manifest["callbacks"].items():
             if name in self.stateful:
                 self.stateful[name].set_state(state)
@@ -226,11 +224,11 @@ class Checkpoints(RunCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.epoch = epoch
-        if self._metrics is not None:
+        if self.running_metrics is not None:
             variables = self.model.metrics_variables
-            for variable, value in zip(variables, self._metrics, strict=True):
+            for variable, value in zip(variables, self.running_metrics, strict=True):
                 variable.assign(np.array(value, keras.backend.standardize_dtype(variable.dtype)))
-            self._metrics = None
+            self.running_metrics = None
 
     def before_update(self, batch: int) -> None:
         self.batch = batch
@@ -313,88 +311,3 @@ class Checkpoints(RunCallback):
 
     def _path(self, updates: int) -> Path:
         return self.folder / f"update-{updates:08d}"
-
-
-@checked
-def fit_resumably(
-    model: Annotated[keras.Model, Has("a compiled Keras model", "fit")],
-    batches: Annotated[Any, Has("TokenBatches", "batch", "signature")],
-    checkpoints: Annotated[Checkpoints, Has("`Checkpoints`", "epoch", "batch")],
-    callbacks: Sequence[Any],
-    epochs: Count = sys.maxsize,
-) -> None:
-    """Train as `model.fit(batches)` does, from the state that `checkpoints.restore(model)` loaded.
-
-    The rest of an incomplete epoch comes first. Callbacks do not notice: they see a single training, and
-    the numbers of the batches in their epoch.
-
-    Args:
-        model: A compiled model.
-        batches: `TokenBatches`.
-        checkpoints: The `Checkpoints` of the run; must be among the callbacks.
-        callbacks: Keras callbacks, called in this order.
-        epochs: Total number of epochs. Defaults to no limit.
-
-    Raises:
-        ValueError: If the training cannot be resumed, because of its optimizer, a callback or other batches.
-        FloatingPointError: If training was stopped because a gradient or a weight was not finite.
-    """
-    if checkpoints not in callbacks:
-        raise ValueError("`checkpoints` must be among `callbacks`.")
-    check_resumable(model, [c for c in callbacks if c not in checkpoints.stateful.values()])
-    epoch, start = checkpoints.epoch, checkpoints.batch
-    if checkpoints.updates != epoch * len(batches) + start:
-        raise ValueError(
-            f"'{checkpoints.folder}' ends after {checkpoints.updates:,} updates, at batch {start:,} of "
-            f"epoch {epoch + 1:,}, but an epoch has {len(batches):,} batches now: other arguments, or an "
-            "earlier version of this package, made other batches. Continue with those, or begin anew in "
-            "another folder."
-        )
-    _make_metrics(model, batches, checkpoints)
-    model.fit(
-        endless_batches(batches, epoch, start),
-        epochs=epochs,
-        initial_epoch=epoch,
-        steps_per_epoch=len(batches),
-        shuffle=False,  # Keras warns of generators without.
-        verbose=0,
-        callbacks=_FromBatch(callbacks, start, len(batches), epochs, model),
-    )
-    if checkpoints.nonfinite is not None:
-        raise FloatingPointError(
-            f"Training was stopped at update {checkpoints.updates}, because "
-            f"{checkpoints.nonfinite} are not finite. The earlier checkpoints are unchanged."
-        )
-
-
-class _FromBatch(keras.callbacks.CallbackList):
-    """Callbacks of a training whose first epoch begins with batch `start`, and ends where it would."""
-
-    def __init__(
-        self, callbacks: Sequence[Any], start: int, steps: int, epochs: int, model: keras.Model
-    ):
-        super().__init__(list(callbacks), add_history=True, model=model, epochs=epochs, steps=steps)
-        self.start, self.steps = start, steps
-        self.stopped: bool | None = None
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        super().on_train_batch_begin(self.start + batch, logs)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        super().on_train_batch_end(self.start + batch, logs)
-        if self.start and self.start + batch + 1 == self.steps:
-            # Keras would go on with as many batches as an epoch has.
-            self.stopped, self.model.stop_training = self.model.stop_training, True
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self.stopped is not None:
-            self.model.stop_training, self.stopped = self.stopped, None
-        self.start = 0
-        super().on_epoch_end(epoch, logs)
-
-
-def _make_metrics(model: keras.Model, batches: Any, checkpoints: Checkpoints) -> None:
-    """Make the variables of compiled metrics, which Keras makes only with the first batch."""
-    saved = checkpoints._metrics
-    if saved is not None and len(saved) != len(model.metrics_variables):
-        model.test_on_batch(*batches.batch(checkpoints.epoch, 0))

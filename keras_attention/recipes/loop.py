@@ -12,12 +12,13 @@ import keras
 from keras_attention.callbacks.base import RunCallback, Stop, updates_of
 from keras_attention.callbacks.best import BestCheckpoint, StopWithoutGain
 from keras_attention.callbacks.budget import Budget
-from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
+from keras_attention.callbacks.checkpoints import Checkpoints
 from keras_attention.callbacks.console import ConsoleProgress
 from keras_attention.callbacks.huge_pages import HugePages
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import StopOnNonFinite
+from keras_attention.callbacks.resumed_fit import fit_resumably
 from keras_attention.callbacks.signals import StopOnSignal, StopTogether, TrainingStopped
 from keras_attention.callbacks.validation import TranslationScores, ValidationPerplexity
 from keras_attention.decoding.translator import Translator
