@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
+
+from keras_attention.decoding.translation import Translation
+from keras_attention.utils.arguments import BeamSize, check
 
 
 def most_useful(texts: Sequence[str]) -> int:
@@ -36,3 +40,39 @@ def most_useful(texts: Sequence[str]) -> int:
     }
     best = max(utilities, key=lambda text: utilities[text])  # The first of equal ones.
     return list(texts).index(best)
+
+
+class MinimumBayesRisk:
+    """Method of `Translator` that chooses by agreement."""
+
+    translate: Callable[..., Any]
+
+    @overload
+    def translate_mbr(self, texts: str, candidates: int, **options: Any) -> Translation: ...
+    @overload
+    def translate_mbr(
+        self, texts: Iterable[str], candidates: int, **options: Any
+    ) -> list[Translation]: ...
+
+    def translate_mbr(self, texts, candidates, **options):
+        """Return the translation that agrees best with all candidates: minimum Bayes risk.
+
+        The candidates are the n best or, with `sampling`, samples. Each is as good as the mean of its chrF
+        (sacreBLEU's, of a sentence) with all of them, itself included. Ties go to the first.
+
+        Args:
+            texts: A string, or an iterable of strings.
+            candidates: Number of candidates of each text, `n_best` of `translate`; at most 1,000.
+            **options: Further arguments of `translate`.
+
+        Returns:
+            A `Translation` for a string, or a list of them for several.
+
+        Example: see `most_useful`.
+        """
+        check("candidates", candidates, BeamSize)  # Each is compared with each.
+        if isinstance(texts, str):
+            best = self.translate(texts, candidates, **options)
+            return best[most_useful([one.text for one in best])]
+        results = self.translate(texts, candidates, **options)
+        return [best[most_useful([one.text for one in best])] for best in results]

@@ -94,7 +94,7 @@ def break_loops(
     """Put other translations in place of those with a loop, and mark them.
 
     Args:
-        translators: Those with ever stricter rules against repetitions.
+        translators: Those of `stricter`.
         results: The translations of each text, which are changed.
         texts: The texts.
         beside: Arguments of `Translator.translate` with an entry for each text, or None.
@@ -111,6 +111,22 @@ def break_loops(
             if not has_loop(found[0].text, texts[row]):
                 break
         results[row] = [dataclasses.replace(one, had_loop=True) for one in results[row]]
+
+
+def stricter(translator: Any) -> list[Any]:
+    """Return like translators with ever stricter rules against repetitions."""
+    rules = translator.restrictions or Restrictions()
+    own = rules.no_repeat_ngram_size or LOOP_BLOCKS[0] + 1
+    return [
+        dataclasses.replace(
+            translator,
+            break_loops=False,
+            show_progress=False,
+            restrictions=dataclasses.replace(rules, no_repeat_ngram_size=size),
+        )
+        for size in LOOP_BLOCKS
+        if size < own
+    ]
 
 
 def has_loop(translation: str, source: str) -> bool:

@@ -7,39 +7,40 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
 from keras_attention.data.text_files import read_lines
-from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.ensemble import Ensemble
 from keras_attention.decoding.glossary import Glossary, check_glossary
-from keras_attention.decoding.mbr import most_useful
+from keras_attention.decoding.mbr import MinimumBayesRisk
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
 from keras_attention.decoding.pretrained import Pretrained
-from keras_attention.decoding.requests import SHOWN_LETTERS, Request, WrongText, read_requests
 from keras_attention.decoding.restrictions import (
-    LOOP_BLOCKS,
     Restrictions,
     break_loops,
     check_restrictions,
+    stricter,
 )
 from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
-from keras_attention.decoding.translation import Translation, attention_of, hypotheses_of
+from keras_attention.decoding.translating import (
+    best_of,
+    check_same_vocabulary,
+    first_of,
+    requests_of,
+)
+from keras_attention.decoding.translation import Translation, attention_of
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.select import EngineChoice, EngineName, Precision
-from keras_attention.spec.parts import NonFiniteModel
 from keras_attention.utils.arguments import (
     BeamSize,
     Count,
     FromZero,
     Has,
     LengthPenalty,
-    check,
     check_fields,
     checked,
 )
@@ -50,7 +51,6 @@ from keras_attention.utils.checks import (
     check_texts,
 )
 from keras_attention.utils.files import check_destination, write_atomically
-from keras_attention.utils.progress import Progress
 from keras_attention.utils.sides import LANGUAGES, in_languages
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Translator(Pretrained):
+class Translator(Pretrained, MinimumBayesRisk):
     """Translates text with a trained model, by beam search (section 6.1 of the paper).
 
     Call it with a string or an iterable of strings: it returns a string or a list. `translate` returns
@@ -201,22 +201,12 @@ class Translator(Pretrained):
                 check_has("model", model, "built Transformers", "vocabulary_size", "pad_token_id")
             object.__setattr__(self, "model", Ensemble(self.model))
         check_has("model", self.model, "a built Transformer", "vocabulary_size", "pad_token_id")
-        named = ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id")
-        # Of one vocabulary for both sides, neither says the target's size.
-        for name in (*named, "target_vocabulary_size"):
-            ours, theirs = (
-                getattr(each, name, each.vocabulary_size) for each in (self.model, self.tokenizer)
-            )
-            if ours != theirs:
-                raise ValueError(
-                    f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong "
-                    "together. Use the tokenizer that the model was trained with."
-                )
+        check_same_vocabulary(self.model, self.tokenizer)
         chosen = in_languages(self.tokenizer, self.source_language, self.target_language)
         object.__setattr__(self, "tokenizer", chosen)
-        _ = self._search  # Refuses what cannot be decoded now, not at the first text.
+        _ = self.search  # Refuses what cannot be decoded now, not at the first text.
         if self.glossary is not None:
-            if self._beams == 1:
+            if self.beams == 1:
                 raise ValueError(
                     "`glossary` needs a beam, of which a part is for hypotheses with its translations. Raise "
                     "`beam_size`, and leave out `sampling`. Received: beam_size="
@@ -233,7 +223,7 @@ class Translator(Pretrained):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was compiled stays behind: a copy in another process compiles for itself.
-        compiled = ("_search", "_of_sentences", "_without_loops")
+        compiled = ("search", "_of_sentences", "_without_loops")
         return {name: value for name, value in self.__dict__.items() if name not in compiled}
 
     @overload
@@ -319,79 +309,20 @@ class Translator(Pretrained):
         texts = check_texts("texts", texts)
         if unusual is not None:
             check_has("unusual", unusual, "UnusualTexts", "add", "message")
-        batching = Batching(
-            self.batch_tokens,
-            self.batch_size,
-            self.model.max_length,
-            self._beams,
-            self.max_extra_length,
-        )
-        requests = read_requests(self.tokenizer, texts, batching, prefixes, phrases)
-        self._search.check_room(requests)
         noted = UnusualTexts() if unusual is None else unusual
-        if self.glossary is not None:
-            requests = self.glossary.required(requests, self.tokenizer, self._search.room, noted)
-        noted.add([request.source for request in requests], self.tokenizer, self.longest_source)
+        requests = requests_of(self, texts, noted, prefixes, phrases)
         if unusual is None:
             noted.warn()
-        results: list[list[Translation]] = [
-            [] if request.source else [Translation("", 0.0, (), True)] for request in requests
-        ]
         # Samples of a sentence are searches of their own.
         copies = 1 if self.sampling is None else n_best
-        requests = [request._replace(sample=i) for request in requests for i in range(copies)]
-        found: list[list[Translation]] = [[] for _ in requests]
-        total = sum(1 for request in requests if request.source)
-        with Progress(total, "translating", "sentences", self.show_progress) as progress:
-            for rows, result in self._search(requests, batching, progress, n_best):
-                best_of = hypotheses_of(result, len(rows), self.tokenizer)
-                for row, best in zip(rows, best_of, strict=True):
-                    if not best:
-                        self._refuse(row // copies, requests[row])
-                    found[row] = best
-                progress.add(len(rows))
-        for line, best in enumerate(results):
-            kept: dict[Any, Translation] = {}
-            for one in itertools.chain(*found[line * copies : (line + 1) * copies]):
-                if len(kept) < n_best:
-                    kept.setdefault(one.text if is_unique else len(kept), one)
-            best += kept.values()
+        found = best_of(self, requests, n_best, copies)
+        results = [first_of(hypotheses, n_best, is_unique) for hypotheses in found]
         if self.break_loops:
             named = {name: getattr(self, name) for name in LANGUAGES}
             how = {"n_best": n_best, "unique": unique, **named}
             asked = {"prefixes": prefixes, "phrases": phrases}
             break_loops(self._without_loops, results, texts, asked, **how)
         return results
-
-    @overload
-    def translate_mbr(self, texts: str, candidates: int, **options: Any) -> Translation: ...
-    @overload
-    def translate_mbr(
-        self, texts: Iterable[str], candidates: int, **options: Any
-    ) -> list[Translation]: ...
-
-    def translate_mbr(self, texts, candidates, **options):
-        """Return the translation that agrees best with all candidates: minimum Bayes risk.
-
-        The candidates are the n best or, with `sampling`, samples. Each is as good as the mean of its chrF
-        (sacreBLEU's, of a sentence) with all of them, itself included. Ties go to the first.
-
-        Args:
-            texts: A string, or an iterable of strings.
-            candidates: Number of candidates of each text, `n_best` of `translate`; at most 1,000.
-            **options: Further arguments of `translate`.
-
-        Returns:
-            A `Translation` for a string, or a list of them for several.
-
-        Example: see `decoding.mbr.most_useful`.
-        """
-        check("candidates", candidates, BeamSize)  # Each is compared with each.
-        if isinstance(texts, str):
-            best = self.translate(texts, candidates, **options)
-            return best[most_useful([one.text for one in best])]
-        results = self.translate(texts, candidates, **options)
-        return [best[most_useful([one.text for one in best])] for best in results]
 
     @checked
     def translate_file(
@@ -430,21 +361,7 @@ class Translator(Pretrained):
             An `EngineChoice`: the `name` of an engine, or `"plain"`, and the `reason`, with the size of a
             step.
         """
-        return self._search.choice(batch_size, (phrases, prefixes))
-
-    def _refuse(self, index: int, request: Request) -> NoReturn:
-        """Raise the error of a text for which nothing was found."""
-        self._search.check_weights()
-        if self.constraint or self.restrictions or request.phrases or request.prefix:
-            raise WrongText(
-                index,
-                "has no translation that keeps all restrictions and constraints within its maximum length, "
-                f"or its logits are not finite. Ask for less: {request.text[:SHOWN_LETTERS]!r}",
-            )
-        raise NonFiniteModel(
-            f"The model's logits for text {index} are not finite, so nothing could be chosen. Has its "
-            "training diverged?"
-        )
+        return self.search.choice(batch_size, (phrases, prefixes))
 
     @property
     def watched(self) -> Any:
@@ -452,10 +369,11 @@ class Translator(Pretrained):
         return attention_of(self.model)
 
     @functools.cached_property
-    def _search(self) -> ModelSearch:
+    def search(self) -> ModelSearch:
+        """What searches the best hypotheses: the model, run by an engine where one can."""
         return ModelSearch(
             self.model,
-            self._beams,
+            self.beams,
             self.length_penalty,
             self.max_extra_length,
             self.precision,
@@ -473,20 +391,9 @@ class Translator(Pretrained):
     @functools.cached_property
     def _without_loops(self) -> list[Translator]:
         """Translators with ever stricter rules against repetitions."""
-        rules = self.restrictions or Restrictions()
-        own = rules.no_repeat_ngram_size or LOOP_BLOCKS[0] + 1
-        return [
-            dataclasses.replace(
-                self,
-                break_loops=False,
-                show_progress=False,
-                restrictions=dataclasses.replace(rules, no_repeat_ngram_size=size),
-            )
-            for size in LOOP_BLOCKS
-            if size < own
-        ]
+        return stricter(self)
 
     @property
-    def _beams(self) -> int:
+    def beams(self) -> int:
         """Number of hypotheses that are kept of a sentence, or of a sample of it."""
         return self.beam_size if self.sampling is None else 1
