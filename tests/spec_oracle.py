@@ -61,7 +61,7 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         heads: Number of heads.
         widths: Of a head's keys and values.
         options: `activation`, `normalize_first`, `bias` (of attention), `epsilon`, `layout`, `tied`,
-            `ssru`, `logits_bias`, `final_norm`, `gated`, `rms`, and fields of the spec.
+            `ssru`, `logits_bias`, `final_norm`, `embedding_norm`, `gated`, `rms`, and fields of the spec.
     """
     random = np.random.default_rng(6)
     settings = {
@@ -75,6 +75,7 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         "logits_bias": False,
         "gated": False,
         "rms": False,
+        "embedding_norm": False,
         "final_norm": options.get("normalize_first", False),
     }
     for name in settings:
@@ -115,8 +116,8 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
     def stack(count, is_decoder):
         layout = settings["layout"]
         positions = PositionsSpec(layout, array(15, dim) if layout == "learned" else None)
-        final = norm() if settings["final_norm"] else None
-        return StackSpec(positions, tuple(block(is_decoder) for _ in range(count)), final)
+        norms = [norm() if settings[name] else None for name in ("final_norm", "embedding_norm")]
+        return StackSpec(positions, tuple(block(is_decoder) for _ in range(count)), *norms)
 
     table = EmbeddingSpec(
         array(vocabulary, dim, scale=1.0),

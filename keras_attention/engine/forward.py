@@ -68,6 +68,7 @@ def encoded(
     widths = (spec.key_dim, spec.key_dim, spec.value_dim)
     table = weights.target if weights.source is None else weights.source
     x = operations.embed(token_ids, table, positions)
+    x = _normalized(operations, x, weights.encoder.embedding_norm, spec.encoder.embedding_norm)
     for block, part in zip(spec.encoder.blocks, weights.encoder.blocks, strict=True):
         own = (block, block.self_attention_norm, part.self_norm)
         query, key, value = operations.project(
@@ -77,7 +78,7 @@ def encoded(
         outputs = operations.linear(outputs, part.self_output)
         x = _added(operations, x, outputs, *own)
         x = _feed_forward(operations, x, part, block)
-    return _last_norm(operations, x, weights.encoder.norm, spec.encoder.norm)
+    return _normalized(operations, x, weights.encoder.norm, spec.encoder.norm)
 
 
 def memory_of(
@@ -119,6 +120,7 @@ def decode(
     spec, num_rows = operations.spec, operations.ops.shape(step.token_ids)[0]
     new_buffers: list[tuple[Any, ...]] = []
     x = operations.embed(step.token_ids, weights.target, step.position)
+    x = _normalized(operations, x, weights.decoder.embedding_norm, spec.decoder.embedding_norm)
     for block, part, buffer, source in zip(
         spec.decoder.blocks, weights.decoder.blocks, buffers, memory, strict=True
     ):
@@ -132,7 +134,7 @@ def decode(
         outputs = operations.linear(outputs, part.cross_output)
         x = _added(operations, x, outputs, *cross)
         x = _feed_forward(operations, x, part, block)
-    x = _last_norm(operations, x, weights.decoder.norm, spec.decoder.norm)
+    x = _normalized(operations, x, weights.decoder.norm, spec.decoder.norm)
     logits = operations.logits(x, weights.target, weights.softmax)
     if width is None:
         return (operations.ops.cast(logits, "float32"), None), new_buffers
@@ -195,5 +197,5 @@ def _added(
     return x if block.normalize_first else operations.norm(x, weights, norm.epsilon)
 
 
-def _last_norm(operations: Operations, x: Any, weights: Any, norm: NormSpec | None) -> Any:
+def _normalized(operations: Operations, x: Any, weights: Any, norm: NormSpec | None) -> Any:
     return x if norm is None else operations.norm(x, weights, norm.epsilon)

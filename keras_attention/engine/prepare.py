@@ -49,6 +49,7 @@ class StackWeights(NamedTuple):
 
     blocks: tuple[BlockWeights, ...]
     norm: Any = None
+    embedding_norm: Any = None
 
 
 class Weights(NamedTuple):
@@ -82,8 +83,8 @@ def prepare(spec: TransformerSpec, store: Preparation) -> Weights:
     table, kernel = store.read(target.embeddings), target.reverse_embeddings
     stacks = [
         StackWeights(
-            blocks=tuple(_block(block, store) for block in stack.blocks),
-            norm=None if stack.norm is None else store.norm(stack.norm),
+            tuple(_block(block, store) for block in stack.blocks),
+            *(each and store.norm(each) for each in (stack.norm, stack.embedding_norm)),
         )
         for stack in (spec.encoder, spec.decoder)
     ]

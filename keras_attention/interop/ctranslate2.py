@@ -209,6 +209,7 @@ def _specification(
         activation=getattr(library.common_spec.Activation, ACTIVATIONS[options["activation"]]),
         ffn_glu=options["gated_feed_forward"],
         rms_norm=options["normalization"] == "rms",
+        layernorm_embedding=options["embedding_normalization"],
     )
     target = spec.output_embedding
     table, softmax, bias = target.embeddings, target.reverse_embeddings, spec.decoding_bias()
@@ -229,6 +230,8 @@ def _specification(
         stack.pre_norm = options["normalize_first"]
         if ours.norm is not None:
             _set_norm(stack.layer_norm, ours.norm)
+        if ours.embedding_norm is not None:
+            _set_norm(stack.layernorm_embedding, ours.embedding_norm)
     theirs.register_source_vocabulary(_vocabulary(tokenizer, "source"))
     theirs.register_target_vocabulary(vocabulary)
     start = vocabulary[spec.start_token_id]

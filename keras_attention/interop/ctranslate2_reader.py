@@ -324,8 +324,11 @@ class _Reader:
                     pre_norm,
                 )
             )
-        norm = self._norm(kind) if self._variables.has(f"{kind}/layer_norm/gamma") else None
-        return StackSpec(positions, tuple(blocks), norm)
+        norm, embedding_norm = (
+            self._norm(kind, name) if self._variables.has(f"{kind}/{name}/gamma") else None
+            for name in ("layer_norm", "layernorm_embedding")
+        )
+        return StackSpec(positions, tuple(blocks), norm, embedding_norm)
 
     def _setting(self, kind: str, name: str, default: int) -> int:
         """Return a setting of a stack; older versions have one for both."""
@@ -357,9 +360,9 @@ class _Reader:
         kernel = np.ascontiguousarray(self._variables.matrix(f"{name}/weight").T)
         return DenseSpec(kernel, self._variables.optional(f"{name}/bias"))
 
-    def _norm(self, name: str) -> NormSpec:
-        gamma = self._variables.array(f"{name}/layer_norm/gamma")
-        beta = self._variables.optional(f"{name}/layer_norm/beta")
+    def _norm(self, name: str, kind: str = "layer_norm") -> NormSpec:
+        gamma = self._variables.array(f"{name}/{kind}/gamma")
+        beta = self._variables.optional(f"{name}/{kind}/beta")
         usual = RMS_EPSILON if beta is None else EPSILON
         epsilon = self._settings.get("layer_norm_epsilon", float, usual)
         return NormSpec(gamma, beta, epsilon)

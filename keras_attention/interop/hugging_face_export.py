@@ -146,6 +146,11 @@ def _check_exportable(spec: TransformerSpec) -> None:
         (options["decoder_cell"] == "ssru", "self-attention in every decoder", "an SSRU"),
         (options["normalization"] == "rms", "layer normalisation", "RMSNorm"),
         (options["gated_feed_forward"], "feed-forward networks without gates", "gates"),
+        (
+            options["embedding_normalization"],
+            "embeddings as they are",
+            "embeddings that are normalised",
+        ),
         (layout != "interleaved", "the paper's positions", f"position_layout={layout!r}"),
         (activation not in ACTIVATIONS, f"the activations {list(ACTIVATIONS)}", f"{activation!r}"),
         (

@@ -48,12 +48,18 @@ def declared_transformer(model: Any, defining_class: type) -> TransformerSpec:
 
 
 def _stack(model: Any, kind: str) -> StackSpec:
-    has_norm = model.final_normalization
-    norm = norm_spec(getattr(model, f"{kind}_normalization")) if has_norm else None
+    has_norms = model.final_normalization, model.embedding_normalization
+    norm, embedding_norm = (
+        norm_spec(getattr(model, f"{kind}_{name}")) if is_there else None
+        for name, is_there in zip(
+            ("normalization", "embedding_normalization"), has_norms, strict=True
+        )
+    )
     return StackSpec(
         positions=declared(model, getattr(model, f"{kind}_positions")),
         blocks=tuple(declared(model, block) for block in getattr(model, f"{kind}_blocks")),
         norm=norm,
+        embedding_norm=embedding_norm,
     )
 
 

@@ -69,8 +69,7 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         self.output_embedding = parts.output_table("token_embedding", vocabulary_size)
         self.decoder_positions, self.decoder_dropout = parts.positions("decoder")
         self.decoder_blocks = parts.stack("decoder")
-        if self.final_normalization:
-            self.decoder_normalization = parts.final_normalization("decoder")
+        self._add_normalizations(parts, "decoder")
         self.built = True
 
     def build(self, *shapes: Any) -> None:

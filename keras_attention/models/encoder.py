@@ -78,8 +78,7 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
         parts = Parts(self.options, self._width, self.dtype_policy)
         self.encoder_positions, self.encoder_dropout = parts.positions("encoder")
         self.encoder_blocks = parts.stack("encoder")
-        if self.final_normalization:
-            self.encoder_normalization = parts.final_normalization("encoder")
+        self._add_normalizations(parts, "encoder")
         self.built = True
 
     def call(

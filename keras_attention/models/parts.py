@@ -107,13 +107,13 @@ class Parts:
             blocks.append(layer)
         return blocks
 
-    def final_normalization(self, kind: str) -> Any:
-        """Return the normalisation at the end of a stack."""
+    def normalization(self, name: str) -> Any:
+        """Return a normalisation of a stack, beside those of its blocks."""
         layer = make_norm(
             self.options.normalization,
             epsilon=self.options.layer_norm_epsilon,
             dtype=self.dtype,
-            name=f"{kind}_normalization",
+            name=name,
         )
         layer.build(self.sequence_shape)
         return layer

@@ -9,7 +9,7 @@ from keras import ops
 from keras_attention.layers.arguments import Configured, config_of_before
 from keras_attention.layers.parts import call_part
 from keras_attention.layers.recompute import recomputed_call
-from keras_attention.models.parts import check_cache, check_memory, empty_cache
+from keras_attention.models.parts import Parts, check_cache, check_memory, empty_cache
 from keras_attention.models.token_ids import check_sequences, check_token_ids
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec.options import StackOptions
@@ -24,6 +24,7 @@ class Stack(Configured):
     """Mixin: what both stacks do. The names of the layers are those of a `Transformer`."""
 
     final_normalization: bool
+    embedding_normalization: bool
     dropout: float
     recompute: bool
 
@@ -34,6 +35,16 @@ class Stack(Configured):
         self.final_normalization = options.normalize_first or bool(options.final_normalization)
         self.max_length = options.max_length if options.position_layout == "learned" else None
 
+    def _add_normalizations(self, parts: Parts, *kinds: str) -> None:
+        """Make the layers of what else is normalised than in blocks, of the encoder, the decoder or both."""
+        for kind in kinds:
+            for name, is_there in (
+                (f"{kind}_normalization", self.final_normalization),
+                (f"{kind}_embedding_normalization", self.embedding_normalization),
+            ):
+                if is_there:
+                    setattr(self, name, parts.normalization(name))
+
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
         return super().from_config(config_of_before(config))  # type: ignore[misc]
@@ -42,6 +53,8 @@ class Stack(Configured):
         """Return the input of the first block of the encoder or the decoder."""
         positions, dropout = (getattr(self, f"{kind}_{part}") for part in ("positions", "dropout"))
         x = call_part(self, positions, x, start_index=start_index)
+        if self.embedding_normalization:
+            x = call_part(self, getattr(self, f"{kind}_embedding_normalization"), x)
         return call_part(self, dropout, x, training=training) if self.dropout > 0.0 else x
 
     def _call_block(self, block: Any, *inputs: Any, training: bool | None, **masks: Any) -> Any:

@@ -104,9 +104,7 @@ class Transformer(Pretrained, LowRankAdapted, Quantizable, EncoderStack, Decoder
         self.decoder_positions, self.decoder_dropout = parts.positions("decoder")
         self.encoder_blocks = parts.stack("encoder", partial(self.make_block, "encoder"))
         self.decoder_blocks = parts.stack("decoder", partial(self.make_block, "decoder"))
-        if self.final_normalization:
-            self.encoder_normalization = parts.final_normalization("encoder")
-            self.decoder_normalization = parts.final_normalization("decoder")
+        self._add_normalizations(parts, "encoder", "decoder")
         self.built = True
 
     def make_block(self, kind: str, **arguments: Any) -> keras.layers.Layer:

@@ -100,6 +100,7 @@ class StackOptions(BlockOptions):
         num_layers: Number of blocks, the paper's N.
         final_normalization: Whether a stack ends with a layer normalisation. None is as `normalize_first`;
             True gives post-norm stacks one, too, as `torch.nn.Transformer` has.
+        embedding_normalization: Whether the sum of embeddings and positions is normalised, as in mBART.
         position_layout: How positions are encoded: `"interleaved"` or `"halves"` (sines), or `"learned"`; see
             `PositionalEncoding`.
         max_length: Number of learned positions. Sinusoids have no limit and ignore it.
@@ -109,6 +110,7 @@ class StackOptions(BlockOptions):
 
     num_layers: Count = 6
     final_normalization: bool | None = None
+    embedding_normalization: bool = False
     position_layout: Layout = "interleaved"
     max_length: Count = 256
     recompute: bool = False

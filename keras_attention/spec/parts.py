@@ -223,11 +223,13 @@ class StackSpec:
         blocks: Its blocks.
         norm: The layer normalisation after the last block: always of a pre-norm model, rarely of a post-norm
             one (`torch.nn.Transformer` has it), else None.
+        embedding_norm: The layer normalisation of the sum of embeddings and positions (mBART), or None.
     """
 
     positions: PositionsSpec
     blocks: tuple[BlockSpec, ...]
     norm: NormSpec | None = None
+    embedding_norm: NormSpec | None = None
 
 
 def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:

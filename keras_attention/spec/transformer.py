@@ -202,6 +202,9 @@ class TransformerSpec:
             ),
             "normalize_first": _same("normalize_first", [b.normalize_first for b in blocks]),
             "final_normalization": _same("final norm", [s.norm is not None for s in stacks]),
+            "embedding_normalization": _same(
+                "embedding norm", [s.embedding_norm is not None for s in stacks]
+            ),
             "decoder_cell": "ssru" if _same("kind of decoder cell", cells) else "attention",
             "use_attention_bias": _same(
                 "bias of an attention", [a.query.bias is not None for a in attentions]

@@ -85,6 +85,8 @@ def model_steps(spec: TransformerSpec) -> list[list[Box | Group]]:
     def stack_steps(stack: StackSpec, size: int) -> Iterator[Box | Group]:
         yield Box("Embedding", f"{size:,} × {spec.hidden_dim}")
         yield Box("Add positions", positions[stack.positions.layout])
+        if stack.embedding_norm is not None:
+            yield Box(_norm_name(stack.embedding_norm))
         for boxes, blocks in itertools.groupby(map(block_steps, stack.blocks)):
             yield Group(boxes, len([*blocks]))
         if stack.norm is not None:

@@ -31,6 +31,7 @@ COMPUTED = {
     "max_length": 30,
     "tie_weights": False,
     "final_normalization": True,
+    "embedding_normalization": True,
     "decoder_cell": "ssru",
     "use_logits_bias": True,
     "normalization": "rms",
@@ -50,6 +51,7 @@ VARIANTS = [
     {"decoder_cell": "ssru", "final_normalization": True, "use_logits_bias": True},
     {"decoder_cell": "ssru", "num_layers": (1, 2), "normalize_first": True},
     {"normalization": "rms", "gated_feed_forward": True, "activation": "silu"},
+    {"embedding_normalization": True, "normalize_first": True, "layer_norm_epsilon": 0.1},
 ]
 
 

@@ -47,7 +47,7 @@ class Drawing:
         return DenseSpec(self(*kernel), self(*kernel[inputs:]) if bias else None)
 
     def norm(self, options):
-        """With a bias of the logits, an RMSNorm."""
+        """With a bias of the logits, an RMSNorm. (With suppressed tokens, one of the embeddings.)"""
         # Gains of both signs: else a tied model repeats its last token.
         gamma, beta = self(D, scale=1.0), self(D, scale=0.2)
         return NormSpec(gamma, None if "logits_bias" in options else beta, 1e-4)
@@ -82,6 +82,7 @@ class Drawing:
             PositionsSpec("halves" if "pad_last" in options else "interleaved"),
             tuple(self.block(decodes, options) for _ in range(depth)),
             self.norm(options) if options & {"final_norm", "pre_norm"} else None,
+            self.norm(options) if "suppressed" in options else None,
         )
 
 

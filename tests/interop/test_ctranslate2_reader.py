@@ -343,6 +343,7 @@ def test_marian_mt_by_its_own_converter(positions, marian_mt, tmp_path):
         {"layout": "halves", "bias": True, "activation": "silu"},
         {"layout": "learned", "epsilon": 0.1},
         {"tied": False, "normalize_first": True},
+        {"embedding_norm": True, "normalize_first": True, "layout": "learned"},
         {"gated": True, "rms": True, "activation": "silu", "normalize_first": True},
     ],
 )

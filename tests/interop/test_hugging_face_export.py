@@ -282,6 +282,7 @@ REFUSED = {
     "K=6": {"key_dim": 6},
     "0.001": {"layer_norm_epsilon": 1e-3},
     "final_normalization=True": {"final_normalization": True},
+    "embeddings that are normalised": {"embedding_normalization": True},
 }
 
 

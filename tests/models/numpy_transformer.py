@@ -112,12 +112,13 @@ def position(pos, width, positions):
     return row
 
 
-def embed(ids, table, positions):
-    """Section 3.4: rows times sqrt(D), zero for padding; and the positions."""
+def embed(ids, table, stack):
+    """Section 3.4: rows times sqrt(D), zero for padding; and the positions; normalised in mBART."""
     rows = array(table.embeddings)[ids] * math.sqrt(table.embeddings.shape[1])
     rows[ids == table.pad_token_id] = 0.0
-    added = [position(t, rows.shape[-1], positions) for t in range(ids.shape[1])]
-    return rows + np.array(added)
+    added = [position(t, rows.shape[-1], stack.positions) for t in range(ids.shape[1])]
+    x = rows + np.array(added)
+    return x if getattr(stack, "embedding_norm", None) is None else norm(x, stack.embedding_norm)
 
 
 def sublayer(x, function, part, normalize_first):
@@ -164,7 +165,7 @@ def encode(spec, source):
     """The encoder's output (B, S, D), and which source tokens are real (B, 1, S)."""
     source = np.asarray(source)
     is_real = (source != spec.embedding.pad_token_id)[:, None, :]
-    x = embed(source, spec.embedding, spec.encoder.positions)
+    x = embed(source, spec.embedding, spec.encoder)
     for part in spec.encoder.blocks:
         x = block(x, part, np.repeat(is_real, source.shape[1], axis=1))
     return (x if spec.encoder.norm is None else norm(x, spec.encoder.norm)), is_real
@@ -174,7 +175,7 @@ def logits_of(spec, memory, is_real, target):
     """Logits (B, T, V) of what the decoder reads, from what `encode` returned."""
     target = np.asarray(target)
     table = spec.embedding if spec.target_embedding is None else spec.target_embedding
-    x = embed(target, table, spec.decoder.positions)
+    x = embed(target, table, spec.decoder)
     length = target.shape[1]
     causal = np.tril(np.ones((length, length), bool))[None]
     for part in spec.decoder.blocks:

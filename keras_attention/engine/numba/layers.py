@@ -39,8 +39,9 @@ class Stack(NamedTuple):
     norms: np.ndarray  # float32 (blocks, 3, 3, D): gains, offsets, 1 with a mean or 0
     epsilons: np.ndarray  # float32 (blocks, 3)
     options: np.ndarray  # int64 (blocks, 3), see `PRE_NORM`, ..
+    embedding_norm: np.ndarray  # float32 (0 or 1, 3, D)
     last_norm: np.ndarray  # float32 (0 or 1, 3, D)
-    last_epsilon: float
+    outer_epsilons: np.ndarray  # float32 (2,), of these
 
 
 class Model(NamedTuple):
@@ -180,12 +181,18 @@ def feed_forward(model, stack, workspace, group, block, rows):
 
 
 @njit
+def normalize_rows(workspace, norm, epsilon, rows):
+    """Normalize a row range of `x`, if there is a norm."""
+    if len(norm):
+        for row in range(rows[0], rows[1]):
+            normalize(workspace.x[row], norm[0], epsilon)
+
+
+@njit
 def last_norm_pack(model, stack, workspace, group, rows):
     """Normalize behind the last block, if there is a norm, and pack the rows."""
     own = row_range(group, rows, model.layout.group)
-    if len(stack.last_norm):
-        for row in range(own[0], own[1]):
-            normalize(workspace.x[row], stack.last_norm[0], np.float32(stack.last_epsilon))
+    normalize_rows(workspace, stack.last_norm, stack.outer_epsilons[1], own)
     pack_rows(model.layout, workspace.packed, workspace.x, 0, workspace.x.shape[1], own)
 
 

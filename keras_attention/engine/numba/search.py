@@ -38,6 +38,7 @@ from keras_attention.engine.numba.layers import (
     feed_forward,
     last_norm_pack,
     matmul,
+    normalize_rows,
     residual_add,
     store_kv,
     top_log_probs,
@@ -130,6 +131,7 @@ def encode(model, workspace, group, source, state):
     for row in range(own[0], own[1]):
         position = source.positions[source.token_positions[row]]
         embed(model.source, source.ids[row], -1, position, workspace.x[row])
+    normalize_rows(workspace, stack.embedding_norm, stack.outer_epsilons[0], own)
     memory, bounds = state.memory[0], source.bounds
     for block in range(len(stack.matrices)):
         attention_inputs(model, stack, workspace, group, block, SELF, SELF_NORM, rows)
@@ -167,6 +169,7 @@ def step(model, workspace, group, source, rules, state, found, active, index):
         token = state.tokens[state.sentences[row // beams], row % beams]
         position = rules.positions[index]
         embed(model.target, token, rules.pad_token_id, position, workspace.x[row])
+    normalize_rows(workspace, stack.embedding_norm, stack.outer_epsilons[0], (first, last))
     for block in range(len(stack.matrices)):
         attention_inputs(model, stack, workspace, group, block, SELF, SELF_NORM, rows)
         if stack.options[block, CELL]:

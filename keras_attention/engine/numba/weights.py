@@ -131,9 +131,12 @@ def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
         activation = ACTIVATIONS.index(block.feed_forward.activation)
         options[index, PRE_NORM], options[index, ACTIVATION] = block.normalize_first, activation
         options[index, CELL] = isinstance(block.self_attention, SSRUSpec)
-    last = np.zeros((0, 3, depth), "float32") if weights.norm is None else weights.norm[None]
-    epsilon = 0.0 if spec.norm is None else spec.norm.epsilon
-    return Stack(matrices, norms, epsilons, options, last, epsilon)
+    outer = (
+        np.zeros((0, 3, depth), "float32") if each is None else each[None]
+        for each in (weights.embedding_norm, weights.norm)
+    )
+    outer_epsilons = [norm.epsilon if norm else 0.0 for norm in (spec.embedding_norm, spec.norm)]
+    return Stack(matrices, norms, epsilons, options, *outer, np.array(outer_epsilons, "float32"))
 
 
 def _norm(norm: NormSpec) -> np.ndarray:
