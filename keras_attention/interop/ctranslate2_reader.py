@@ -152,6 +152,10 @@ class _Reader:
         self._end = self._settings.get("eos_token", str, "</s>")
         is_from_bos = variables.scalar("with_target_bos", 1)
         start = self.bos if is_from_bos else self._end
+        if self._settings.values.get("decoder_start_token", start) is None:
+            raise variables.unfit(
+                "its translations begin with the code of their language alone (mBART-25), which is not read"
+            )
         self._start = self._settings.get("decoder_start_token", str, start)
         if variables.name not in HEADS:
             raise variables.unfit(

@@ -1,4 +1,4 @@
-"""Read folders of Hugging Face: MarianMT, such as the models of OPUS-MT, M2M-100 and NLLB, and our exports.
+"""Read folders of Hugging Face: MarianMT (OPUS-MT), M2M-100, NLLB-200, mBART-50, and our exports.
 
 Shape letters: D hidden_dim, V vocabulary.
 """
@@ -64,11 +64,13 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "guidance_scale": (1,),
 }
 NEVER = -1e9  # The logit's bias of a token that is never produced.
-# The type of M2M-100 and NLLB-200, and what its settings are if they are not said.
-MULTILINGUAL = "m2m_100"
-UNSAID = {"activation_function": "relu", "scale_embedding": True, "max_position_embeddings": 1024}
-# Types with a normalisation of the sums of embeddings and positions (`layernorm_embedding`).
-BARTS = ("bart", "mbart", "plbart")
+# The types of M2M-100 and NLLB-200, and of mBART-50, and what their settings are if they are not said.
+M2M, MBART = "m2m_100", "mbart"
+MULTILINGUAL: dict[str, dict[str, Any]] = {
+    M2M: {"activation_function": "relu", "scale_embedding": True, "max_position_embeddings": 1024},
+    MBART: {"max_position_embeddings": 1024},
+}
+MBART_OFFSET = 2  # rows of the table of positions before the first
 MOST_POSITIONS = 2**14  # of a table that is computed
 # Entry of a config.json that `export_hugging_face` wrote: what the model was trained with.
 OWN_SETTINGS = "keras_attention"
@@ -80,7 +82,7 @@ IGNORED = (
 
 
 def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> TransformerSpec:
-    """Read a MarianMT, M2M-100 or NLLB-200 model, or what `export_hugging_face` wrote, without running code.
+    """Read a MarianMT, M2M-100, NLLB-200 or mBART-50 model, or what we exported, without running code.
 
     Ids are those of the folder. If the padding token, with which decoding starts, has an embedding that is
     not zero, as fine-tuning can make it, then the start token is a further one, with the last id.
@@ -98,14 +100,13 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
     config = folder / CONFIG_FILE
     settings = Settings(read_foreign_json(config, dict), config)
     kind, own = settings.get("model_type", str), settings.get(OWN_SETTINGS, dict, {})
-    if kind not in ("marian", MULTILINGUAL) and not (kind == "pegasus" and own):
-        why = ", which normalises its embeddings (layernorm_embedding)" if kind in BARTS else ""
+    if kind not in ("marian", *MULTILINGUAL) and not (kind == "pegasus" and own):
         raise ValueError(
-            f"'{config}' describes a model of type {kind!r}{why}. Only 'marian' is read: OPUS-MT and its "
-            f"relatives, and what `export_hugging_face` wrote; and {MULTILINGUAL!r}: M2M-100 and NLLB-200."
+            f"'{config}' describes a model of type {kind!r}. Only 'marian' is read: OPUS-MT and its "
+            f"relatives, and what `export_hugging_face` wrote; {M2M!r}: M2M-100 and NLLB-200; and {MBART!r}: "
+            "mBART-50."
         )
-    if kind == MULTILINGUAL:
-        settings.values = {**UNSAID, **settings.values}
+    settings.values = {**MULTILINGUAL.get(kind, {}), **settings.values}
     own = Settings(own, config)
     generation = folder / GENERATION_FILE
     if generation.is_file():
@@ -127,7 +128,7 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         weights = {name: powers.scaled(name, weights[name], 1 / factor) for name in weights}
     model = _Model(settings, Arrays(weights, f"'{path}'"), kind, epsilon)
     spec = checked(model.spec, path)
-    if kind != MULTILINGUAL and "as_transformers" in (
+    if kind not in MULTILINGUAL and "as_transformers" in (
         positions,
         own.get("positions", str, positions),
     ):
@@ -146,7 +147,7 @@ def search_options(folder: Path) -> dict[str, Any]:
     generation = folder / GENERATION_FILE
     if generation.is_file():
         settings.update(read_foreign_json(generation, dict), generation)
-    if settings.values.get("model_type") == MULTILINGUAL:
+    if settings.values.get("model_type") in MULTILINGUAL:
         settings.values["forced_bos_token_id"] = None  # `target_language` says it.
     for name, neutral in NEUTRAL.items():
         value = settings.values.get(name)
@@ -252,7 +253,7 @@ class _Model:
     def __init__(self, settings: Settings, weights: Arrays, kind: str, epsilon: float) -> None:
         self._settings, self._weights = settings, weights
         self._is_pre_norm, self._epsilon = kind != "marian", epsilon
-        self._is_table = kind == MULTILINGUAL
+        self._kind = kind
         self._dim = settings.number("d_model")
         activation = settings.get("activation_function", str, "gelu")
         if activation not in ACTIVATIONS:
@@ -274,7 +275,9 @@ class _Model:
         """Return the whole model, with the positions of its training."""
         settings = self._settings
         pad = settings.number("pad_token_id", least=0)
-        start = settings.number("decoder_start_token_id", pad, least=0)
+        end = settings.number("eos_token_id", least=0)
+        usual = end if self._kind == MBART else pad
+        start = settings.number("decoder_start_token_id", usual, least=0)
         source, target = self._tables(pad)
         output = source if target is None else target
         suppressed = set(self._suppressed())
@@ -289,21 +292,14 @@ class _Model:
             output = with_row(output)
             output.embeddings[-1] = row
             source, target = (output, None) if target is None else (source, output)
-        positions = PositionsSpec("halves")
-        if self._is_table:  # They count from the id behind the padding token's.
-            number = min(settings.number("max_position_embeddings"), MOST_POSITIONS)
-            rows = pad + 1 + np.arange(number)
-            positions = PositionsSpec(
-                "learned", sinusoid(rows, source.embeddings.shape[1], "halves")
-            )
-        encoder, decoder = (self._stack(kind, positions) for kind in ("encoder", "decoder"))
+        encoder, decoder = (self._stack(kind, pad) for kind in ("encoder", "decoder"))
         self._weights.refuse_unread(IGNORED)
         return TransformerSpec(
             source,
             encoder,
             decoder,
             start_token_id=start,
-            end_token_id=settings.number("eos_token_id", least=0),
+            end_token_id=end,
             target_embedding=target,
             suppressed_token_ids=tuple(sorted(suppressed)),
         )
@@ -351,14 +347,27 @@ class _Model:
             return target, None
         return EmbeddingSpec(source * np.float32(scale), pad_token_id=pad), target
 
-    def _stack(self, kind: str, positions: PositionsSpec) -> StackSpec:
+    def _positions(self, kind: str, pad: int) -> PositionsSpec:
+        """Return the positions of a stack: of the multilingual models a table, computed or learned."""
+        if self._kind == MBART:
+            table = self._weights.array(f"model.{kind}.embed_positions.weight", 2)
+            return PositionsSpec("learned", table[MBART_OFFSET:].copy())
+        if self._kind != M2M:
+            return PositionsSpec("halves")
+        # They count from the id behind the padding token's.
+        number = min(self._settings.number("max_position_embeddings"), MOST_POSITIONS)
+        return PositionsSpec("learned", sinusoid(pad + 1 + np.arange(number), self._dim, "halves"))
+
+    def _stack(self, kind: str, pad: int) -> StackSpec:
         depth = self._settings.number(f"{kind}_layers")
         there = self._weights.depth(f"model.{kind}.layers")
         if there != depth:
             raise SpecError(f"it has {there} {kind} layers, and its {CONFIG_FILE} says {depth}")
         blocks = tuple(self._block(f"model.{kind}.layers.{i}", kind) for i in range(depth))
         norm = self._norm(f"model.{kind}.layer_norm") if self._is_pre_norm else None
-        return StackSpec(positions, blocks, norm)
+        is_mbart = self._kind == MBART
+        embedding_norm = self._norm(f"model.{kind}.layernorm_embedding") if is_mbart else None
+        return StackSpec(self._positions(kind, pad), blocks, norm, embedding_norm)
 
     def _block(self, name: str, kind: str) -> BlockSpec:
         weights = self._weights

@@ -418,7 +418,7 @@ def test_spaces_separate_tokens_without_a_tokenizer(tmp_path):
     assert [tokenizer.id_to_token(i, "source") for i in ids] == ["a1", "<unk>", "<blank>"]
 
 
-@pytest.mark.parametrize("piece", ["a@@", "\uffeda", "\u2581a"])
+@pytest.mark.parametrize("piece", ["a@@", "\uffeda", "\u2581a", "\u0120a"])
 def test_subwords_need_a_tokenizer(piece, tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "SOURCE", [*SOURCE, piece])
     write_model(tmp_path / "model")

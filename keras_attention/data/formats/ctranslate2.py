@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keras_attention.data.formats.hugging_face import LANGUAGES, PAIR
 from keras_attention.data.formats.loaded import Format, Loaded, card_of_files, card_of_own
-from keras_attention.data.formats.multilingual import CODE, ends_with_language, languages_of
+from keras_attention.data.formats.multilingual import ends_with_language, languages_of
 from keras_attention.data.formats.pieces import (
     fits,
     id_of,
@@ -28,16 +28,14 @@ from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.folder import OtherFolder
 from keras_attention.utils.run_folder import RunFolder
 
-# In the pieces of SentencePiece, of subword-nmt and of OpenNMT's tokenizer, which text at spaces never gives.
-MARKS = ("\u2581", "@@", "\uffed")
+# In the pieces of SentencePiece, subword-nmt, OpenNMT and GPT-2, which text at spaces never gives.
+MARKS = ("\u2581", "@@", "\uffed", "\u0120")
 # Where the SentencePiece models of a CTranslate2 model may be, under any name; Argos Translate's is above.
 PLACES = ("*", f"{TOKENIZER_FOLDER}/*", f"{TARGET_TOKENIZER_FOLDER}/*", "../sentencepiece.model")
 OTHER_FILES = (".json", ".txt", ".bin", ".md")
 LARGEST_MODEL = 2**26  # bytes
 # Words in the path of a model of one side.
 SIDE_NAMES = {"source": ("source", "src"), "target": ("target", "tgt", "trg")}
-# Languages in vocabularies of M2M-100 and NLLB, and of mBART.
-LANGUAGE_CODE = re.compile(f"{CODE.pattern}|[a-z]{{2}}_XX")
 # Fills up the vocabulary of M2M-100 and NLLB.
 FILLING = re.compile(r"madeupword\d+")
 
@@ -83,7 +81,7 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
 
     Raises:
         ValueError: If there are tokenizers and none fits, or none where the vocabulary has subwords, or
-            the vocabulary has codes of languages that are not those of M2M-100 or NLLB-200.
+            two vocabularies have codes of languages.
     """
     sides = [model.source_pieces, model.target_pieces]
     own, models = _own_tokenizer(folder), None
@@ -109,11 +107,12 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
             known = ImportedPieces(own.model).models()
             models = [known.get(side) for side in SIDES]
     languages = languages_of(sides[0]) if sides[0] == sides[1] else {}
-    codes = [token for token in sides[0] if LANGUAGE_CODE.fullmatch(token)]
-    if len(codes) > len(languages):
+    codes = {sides[0][i] for i in languages.values()}
+    other = [tokens[i] for tokens in sides for i in languages_of(tokens).values()]
+    if other and not codes:
         raise ValueError(
-            f"'{folder}' holds a model whose vocabulary has codes of languages, such as {codes[0]!r}, with "
-            "which its sources or translations begin. Such models are not read yet."
+            f"'{folder}' holds a model of two vocabularies with codes of languages, such as {other[0]!r}, "
+            "with which its sources or translations begin. Such models are not read."
         )
     usual = [
         [token for token in tokens if not (token in codes or FILLING.fullmatch(token))]

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face: MarianMT, M2M-100, NLLB-200, and what `export_hugging_face` writes."""
+"""Folders of Hugging Face: MarianMT, M2M-100, NLLB-200, mBART-50, and what `export_hugging_face` writes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     """Read a folder."""
     card = card_of_own(folder, FORMAT.name) or card_of_files(folder, LANGUAGES)
     spec = read_hugging_face(folder, positions)
-    is_multilingual = read_foreign_json(folder / CONFIG_FILE, dict)["model_type"] == MULTILINGUAL
+    is_multilingual = read_foreign_json(folder / CONFIG_FILE, dict)["model_type"] in MULTILINGUAL
     tokenizer = (multilingual_tokenizer if is_multilingual else _tokenizer)(folder, spec)
     options = search_options(folder)
     trained = {**UNSAID, **dropouts(folder)}
@@ -75,7 +75,8 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
 FORMAT = Format(
     "hugging_face",
     f"a MarianMT model of Hugging Face ({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, {PAIR[0]}, "
-    f"{PAIR[1]}, {VOCABULARY}), or one of M2M-100 or NLLB-200 ({SENTENCE_PIECES} or {WHOLE} instead)",
+    f"{PAIR[1]}, {VOCABULARY}), or one of M2M-100, NLLB-200 or mBART-50 ({SENTENCE_PIECES} or {WHOLE} "
+    "instead)",
     sniff,
     read,
     export_hugging_face,

@@ -1,4 +1,4 @@
-"""Tokenizers of M2M-100 and NLLB-200, in whose sources and translations the languages are named by codes."""
+"""Tokenizers of M2M-100, NLLB-200 and mBART-50, in whose texts the languages are named by codes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.lazily import needed
 
-# A language in the vocabulary of M2M-100, and of NLLB-200: users name it without the lines.
-CODE = re.compile("__([a-z]{2,3})__|([a-z]{3}_[A-Z][a-z]{3})")
+# A language in the vocabulary of M2M-100, which users name without the lines, of NLLB-200, and of mBART-50,
+# whose vocabulary has English.
+CODE = re.compile("__([a-z]{2,3})__|([a-z]{3}_[A-Z][a-z]{3})|([a-z]{2}_[A-Z]{2})")
+ENGLISH_OF_MBART = "en_XX"
 SENTENCE_PIECES, VOCABULARY, WHOLE = "sentencepiece.bpe.model", "vocab.json", "tokenizer.json"
 TOKENIZER_CONFIG, ADDED = "tokenizer_config.json", "added_tokens.json"
 SPECIAL = "special_tokens_map.json"
-CLASSES = ("M2M100Tokenizer", "NllbTokenizer", "NllbTokenizerFast")
-# NLLB's first tokens. Behind them come the pieces of its SentencePiece model, but for its first three.
+MBART_CLASSES = ("MBart50Tokenizer", "MBart50TokenizerFast")
+CLASSES = ("M2M100Tokenizer", "NllbTokenizer", "NllbTokenizerFast", *MBART_CLASSES)
+# The first tokens of NLLB and mBART. Behind them come the pieces of SentencePiece, but for its first three.
 FIRST = ("<s>", "<pad>", "</s>", UNKNOWN)
 
 
@@ -41,8 +44,9 @@ def languages_of(pieces: Iterable[str]) -> dict[str, int]:
     >>> languages_of(["</s>", "__en__", "deu_Latn", "deu"])
     {'en': 1, 'deu_Latn': 2}
     """
-    found = ((CODE.fullmatch(piece), i) for i, piece in enumerate(pieces))
-    return {code[1] or code[2]: i for code, i in found if code}
+    found = [(code, i) for i, piece in enumerate(pieces) if (code := CODE.fullmatch(piece))]
+    is_mbart = any(code[0] == ENGLISH_OF_MBART for code, _ in found)
+    return {code[code.lastindex or 0]: i for code, i in found if is_mbart or not code[3]}
 
 
 def ends_with_language(folder: Path) -> bool:
@@ -51,7 +55,7 @@ def ends_with_language(folder: Path) -> bool:
 
 
 def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
-    """Return the tokenizer of an M2M-100 or NLLB-200 folder of Hugging Face, with their ids.
+    """Return the tokenizer of an M2M-100, NLLB-200 or mBART-50 folder of Hugging Face, with their ids.
 
     Raises:
         ValueError: If it is another program's, or a file is missing.
@@ -70,7 +74,10 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
     if (folder / VOCABULARY).is_file():
         ids = read_foreign_json(folder / VOCABULARY, dict)
     elif content is not None:
-        ids = Settings(content.get("model", dict), whole).get("vocab", dict)
+        vocabulary = content.get("model", dict).get("vocab")
+        if isinstance(vocabulary, list):  # of pieces and their scores
+            vocabulary = {str(each[0]): i for i, each in enumerate(vocabulary) if each}
+        ids = Settings({"vocab": vocabulary}, whole).get("vocab", dict)
     else:
         ids = {piece: i for i, piece in enumerate([*FIRST, *pieces_of(model)[3:]])}
     ids |= _added(folder, content, ids)
@@ -83,6 +90,11 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
             f"'{folder}' has no codes of languages, or no <pad> and </s> where the model has them. Expected: "
             f"codes such as __en__ or eng_Latn in {WHOLE}, {SPECIAL}, {ADDED} or {TOKENIZER_CONFIG}, as the "
             "model's authors wrote them."
+        )
+    if ENGLISH_OF_MBART in languages and name not in MBART_CLASSES:
+        raise ValueError(
+            f"'{config.path}' must name the tokenizer, one of {', '.join(MBART_CLASSES)}: mBART-25 has the "
+            "same codes, and is not read, as its translations begin with them alone."
         )
     if not fits(usual_pieces(model), {*pieces}):
         raise ValueError(f"'{folder / SENTENCE_PIECES}' is another model's: {place.name} differs.")

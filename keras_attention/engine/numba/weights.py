@@ -131,12 +131,14 @@ def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
         activation = ACTIVATIONS.index(block.feed_forward.activation)
         options[index, PRE_NORM], options[index, ACTIVATION] = block.normalize_first, activation
         options[index, CELL] = isinstance(block.self_attention, SSRUSpec)
-    outer = (
+    first, last = (
         np.zeros((0, 3, depth), "float32") if each is None else each[None]
         for each in (weights.embedding_norm, weights.norm)
     )
     outer_epsilons = [norm.epsilon if norm else 0.0 for norm in (spec.embedding_norm, spec.norm)]
-    return Stack(matrices, norms, epsilons, options, *outer, np.array(outer_epsilons, "float32"))
+    return Stack(
+        matrices, norms, epsilons, options, first, last, np.array(outer_epsilons, "float32")
+    )
 
 
 def _norm(norm: NormSpec) -> np.ndarray:
