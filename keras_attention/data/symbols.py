@@ -128,8 +128,9 @@ class ManyLanguages:
         """Return the tokenizer for texts in these languages, if the model translates between many.
 
         It writes their codes as the model reads them: in M2M-100, NLLB-200 and mBART-50 that of the source
-        before its tokens, that of the target before those of the target. Texts are decoded without. A model of
-        this kind needs both: without them `encode` raises. With `tags`, that of the target becomes `source_prefix`.
+        before its tokens, that of the target before those of the target. Texts are decoded without. A model
+        of this kind needs both: without them `encode` raises. With `tags`, that of the target becomes
+        `source_prefix`.
 
         Args:
             source: A code of `languages`, such as `"en"` in M2M-100 or `"eng_Latn"` in NLLB-200. Defaults to
