@@ -89,9 +89,7 @@ class AttentionLog(RunCallback):
         self.importance = importance
         self.translate = translate
         self.monitor = monitor
-        if alignments is not None and (
-            not isinstance(alignments, list | tuple) or len(alignments) != len(pairs)
-        ):
+        if alignments is not None and len(alignments) != len(pairs):
             raise ValueError(
                 f"`alignments` must be a list with an entry for each of {len(pairs)} pairs. "
                 f"Received: {alignments!r}"

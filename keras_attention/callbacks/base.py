@@ -87,11 +87,7 @@ def updates_of(model: keras.Model) -> int:
 
 
 def logged_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers in Keras' logs, to which a user's callback may add anything.
-
-    >>> logged_numbers({"loss": 2.5, "note": "x"})
-    {'loss': 2.5}
-    """
+    """Return the numbers in Keras' logs, to which a user's callback may add anything."""
     return {k: float(v) for k, v in logs.items() if isinstance(v, numbers.Real)}
 
 

@@ -27,18 +27,13 @@ LATE_SECONDS = 120.0
 
 @dataclasses.dataclass(frozen=True)
 class Cooldown:
-    """The last share of a training, in which the learning rate falls to 0.
+    """The last share of a training, in which the learning rate falls to 0."""
 
-    Attributes:
-        updates, seconds: Where it began.
-        steps: Its last update, if it began before the budget said so; else None.
-        limits: What it answers to: the patience if it began early, else the budget. With other limits, the
-            updates of this cool-down are not part of the training.
-    """
-
-    updates: int
+    updates: int  # where it began
     seconds: float
-    steps: int | None
+    steps: int | None  # its last update, if it began before the budget said so; else None
+    # What it answers to: the patience if it began early, else the budget. With other limits, the updates
+    # of this cool-down are not part of the training.
     limits: list[float | None]
 
 

@@ -18,13 +18,10 @@ from keras_attention.training.checkpoint_store import (
     set_aside,
     write_checkpoint,
 )
-from keras_attention.training.checkpoints import (
-    check_intervals,
-    list_checkpoints,
-    select_checkpoints,
-)
+from keras_attention.training.checkpoints import list_checkpoints, select_checkpoints
 from keras_attention.training.distribution import computing_alone
 from keras_attention.utils.arguments import Count, Has, NotNegative, Positive, checked
+from keras_attention.utils.checks import check_intervals
 from keras_attention.utils.files import (
     DamagedFile,
     check_still_there,

@@ -13,10 +13,7 @@ from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.utils.arguments import Count, Has, Positive, checked
-from keras_attention.utils.checks import (
-    check_iterable,
-    check_optional,
-)
+from keras_attention.utils.checks import check_iterable, check_optional
 from keras_attention.visualization.event_files import SummaryWriter
 
 # What tells how good the model is, on the validation set; and the group of each number of the training.

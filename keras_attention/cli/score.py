@@ -29,8 +29,7 @@ examples:
 """
 
 
-def main(arguments: Sequence[str], program: str) -> None:
-    """Print the log-probability of every pair of lines."""
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = Parser(
         prog=program,
         description="Print, for each pair, the natural logarithm of the translation's probability, end "
@@ -45,7 +44,12 @@ def main(arguments: Sequence[str], program: str) -> None:
     add("--target-file FILE", "their translations", nargs="+")
     add_language_options(add)
     add_bulk_options(add)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """Print the log-probability of every pair of lines."""
+    options = _parser(program).parse_args(arguments)
     if (options.source_file is None) != (options.target_file is None):
         raise ValueError("--source-file and --target-file belong together.")
     many = spread(options)

@@ -61,30 +61,38 @@ def main(arguments: Sequence[str], program: str) -> None:
     if options.output_dir is not None:
         _translate_corpus(options, many)
         return
-    if options.input == ["-"]:
-        options.input = None
-    if options.input is not None:
-        if len(options.input) > 1:
-            raise ValueError(
-                f"Several files of --input need --output-dir. Received: {len(options.input)} files"
-            )
-        options.input = Path(options.input[0])
-    if options.input is not None and (options.input.is_dir() or not options.input.exists()):
-        raise FileNotFoundError(f"--input: there is no file '{options.input}'.")
+    source = _input_file(options)
     if options.output is not None:
-        sources = [] if options.input is None else [options.input]
-        check_destination(options.output, sources=sources)
+        check_destination(options.output, sources=[] if source is None else [source])
+    _translate_lines(options, program, source)
+
+
+def _input_file(options: argparse.Namespace) -> Path | None:
+    """Return the file that is translated as its lines are read; None for the standard input."""
+    if options.input in (None, ["-"]):
+        return None
+    if len(options.input) > 1:
+        raise ValueError(
+            f"Several files of --input need --output-dir. Received: {len(options.input)} files"
+        )
+    source = Path(options.input[0])
+    if source.is_dir() or not source.exists():
+        raise FileNotFoundError(f"--input: there is no file '{source}'.")
+    return source
+
+
+def _translate_lines(options: argparse.Namespace, program: str, source: Path | None) -> None:
     with contextlib.ExitStack() as files:
         lines: Any = sys.stdin.buffer
-        if options.input is not None:
-            lines = files.enter_context(open(options.input, "rb"))
+        if source is not None:
+            lines = files.enter_context(open(source, "rb"))
         # A terminal shows the translations themselves.
         shows = options.output is not None or not (lines.isatty() or sys.stdout.isatty())
         translator = _translator(options, program, shows)
         written: IO[Any] = sys.stdout
         if options.output is not None:
             written = files.enter_context(atomic_file(options.output, "w", is_new=True))
-        name = str(options.input or "the standard input")
+        name = str(source or "the standard input")
         progress = files.enter_context(Progress(None, name, enabled=shows))
         asking, details = _reading_attention(translator, options)
         is_split = options.split_sentences is not None
@@ -139,6 +147,21 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--max-line N", longest, Count)
     add_bulk_options(add)
     add_search_options(parser)
+    _add_written_options(add)
+    prefix = "text put before every line, such as the tag <2de>; none for none (the run's)"
+    add("--source-prefix TEXT", prefix)
+    add_language_options(add)
+    then = (
+        "translate the translations with this model: what is said of scores, n best and contents is of its "
+        "translations"
+    )
+    add("--then MODEL", then)
+    add_choice_options(parser)
+    return parser
+
+
+def _add_written_options(add: Any) -> None:
+    """Add what says which translations are written, and what beside them, by `adding`."""
     add(
         "--n-best N",
         "number of translations per line, written as by Moses: LINE ||| TEXT ||| SCORE (1: only "
@@ -168,16 +191,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--markup",
         "put tags such as <b> and placeholders such as {0} or %%s where words have gone, by alignment",
     )
-    prefix = "text put before every line, such as the tag <2de>; none for none (the run's)"
-    add("--source-prefix TEXT", prefix)
-    add_language_options(add)
-    then = (
-        "translate the translations with this model: what is said of scores, n best and contents is of its "
-        "translations"
-    )
-    add("--then MODEL", then)
-    add_choice_options(parser)
-    return parser
 
 
 def _translator(options: argparse.Namespace, program: str, shows_progress: bool) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -15,24 +15,25 @@ from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.translation import asked_head, check_head, word_links
 from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.recipes.scoring import token_log_probabilities
-from keras_attention.utils.checks import check_choice, check_has, check_iterable, check_texts
+from keras_attention.utils.arguments import Has, checked
+from keras_attention.utils.checks import check_choice, check_has
 from keras_attention.utils.sides import encode_ended
 from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention_viewer.alignment import ROWS, Alignments
 from keras_attention_viewer.codec import dequantize
 
-# What a second reading of translations is for: see `reading_attention`.
-ALIGNED = ("alignment", "markup")
 # Pairs whose true alignments are compared, and how many of them are read at once.
 MEASURED, AT_ONCE = 500, 50
 # A head: number of its layer and its own, both from 0.
 Head = tuple[int, int]
+Found = Annotated[Translation, Has("a `Translation`", "text", "token_ids", "is_finished")]
 
 
+@checked
 def with_details(
     translator: Translator,
     texts: Sequence[str],
-    translations: Sequence[Sequence[Translation]],
+    translations: Sequence[Sequence[Found]],
     head: Sequence[int] | None = None,
     rows: str | None = None,
 ) -> list[list[Translation]]:
@@ -62,13 +63,6 @@ def with_details(
     """
     model, tokenizer = translator.model, translator.tokenizer
     check_has("model", model, "a Keras model, whose attention can be read", "attention_scores")
-    texts = check_texts("texts", texts)
-    translations = [
-        list(check_iterable("translations", each))
-        for each in check_iterable("translations", translations)
-    ]
-    for one in itertools.chain(*translations):
-        check_has("translations", one, "lists of `Translation`", "text", "token_ids", "is_finished")
     if len(texts) != len(translations):
         raise ValueError(
             f"Every text needs its translations. Received: {len(texts)} texts, {len(translations)} "
@@ -104,7 +98,7 @@ def reading_attention(
 ) -> tuple[Any, Any]:
     """Return what translates lines, and what adds to their translations, for `result_lines`.
 
-    `aligned` is one of `ALIGNED`, or None for neither; `head` aligns, as of `with_details`.
+    `aligned` is "alignment", "markup", or None for neither; `head` aligns, as of `with_details`.
     """
     if aligned is None:
         return translator, None

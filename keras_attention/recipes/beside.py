@@ -11,20 +11,13 @@ from keras_attention.utils.forecast import Forecast
 
 @dataclasses.dataclass(frozen=True)
 class WorkBeside:
-    """The seconds of the work beside the updates that is still to come, by how long it took last.
+    """The seconds of the work beside the updates that is still to come, by how long it took last."""
 
-    Attributes:
-        perplexity, scores: What validates after each epoch.
-        batches: Updates of an epoch.
-        sentences: Those that are translated at the end.
-        systems: The weights that translate them, such as the last checkpoint and the average.
-    """
-
-    perplexity: ValidationPerplexity
+    perplexity: ValidationPerplexity  # what validates after each epoch
     scores: TranslationScores
-    batches: int
-    sentences: int
-    systems: int
+    batches: int  # updates of an epoch
+    sentences: int  # those that are translated at the end
+    systems: int  # the weights that translate them, such as the last checkpoint and the average
 
     def __call__(self, forecast: Forecast) -> float:
         """Return the seconds that follow the updates of a forecast."""

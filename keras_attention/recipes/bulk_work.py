@@ -274,9 +274,43 @@ def on_ray(
     Without an address: the cluster that `RAY_ADDRESS` names, else one that runs on this machine, else a new
     one here. Without a number of workers: one for each GPU or, without GPUs, for each CPU.
     """
+    with _connected(address) as ray:
+        count, actors = _actors(ray, job, workers)
+        try:
+            pool, given = ray.util.ActorPool(actors), 0
+            while True:
+                # Each worker has a chunk, and another one waits here, so that none waits for this process.
+                for item in itertools.islice(chunks, 2 * count - given):
+                    pool.submit(lambda actor, item: actor.work.remote(*item), item)
+                    given += 1
+                if not given:
+                    return
+                if given < 2 * count:
+                    # No chunk is left: idle workers make room for one that lost its machine.
+                    while (idle := pool.pop_idle()) is not None:
+                        ray.kill(idle)
+                try:
+                    done = pool.get_next_unordered()
+                except ray.exceptions.RayTaskError as error:
+                    raise error.as_instanceof_cause() from None
+                except ray.exceptions.RayActorError as error:
+                    raise RuntimeError(
+                        f"A worker cannot start, or dies each time with the same chunk: {error} If memory is "
+                        "too small, lower `batch_tokens` or `workers`."
+                    ) from error
+                given -= 1
+                yield done
+        finally:
+            for one in actors:
+                ray.kill(one)
+
+
+@contextlib.contextmanager
+def _connected(address: str | None) -> Iterator[Any]:
+    """Yield Ray, connected to a cluster; one that is started here ends with the block."""
     try:
         import ray
-        from ray.util import ActorPool
+        import ray.util
     except ImportError as error:
         raise ImportError(
             "Work on a cluster needs Ray: pip install 'keras-attention-transformer[ray]'"
@@ -290,48 +324,27 @@ def on_ray(
             logging_level=logging.WARNING,
             runtime_env={"env_vars": {**variables, "KERAS_BACKEND": running_backend()}},
         )
-    actors: list[Any] = []
     try:
-        resources = ray.cluster_resources()
-        kind = "GPU" if resources.get("GPU", 0) >= 1 else "CPU"
-        actor: Any = ray.remote(_Worker).options(
-            num_cpus=1,
-            num_gpus=int(kind == "GPU"),
-            scheduling_strategy="SPREAD",
-            max_restarts=MAX_RESTARTS,
-            max_task_retries=MAX_TASK_RETRIES,
-        )
-        stored = ray.put(job)  # Each machine fetches the model once.
-        count = workers or max(1, int(resources.get(kind, 1)))
-        actors += [actor.remote(stored) for _ in range(count)]
-        pool, given = ActorPool(actors), 0
-        while True:
-            # Each worker has a chunk, and another one waits here, so that none waits for this process.
-            for item in itertools.islice(chunks, 2 * count - given):
-                pool.submit(lambda actor, item: actor.work.remote(*item), item)
-                given += 1
-            if not given:
-                return
-            if given < 2 * count:
-                # No chunk is left: idle workers make room for one that lost its machine.
-                while (idle := pool.pop_idle()) is not None:
-                    ray.kill(idle)
-            try:
-                done = pool.get_next_unordered()
-            except ray.exceptions.RayTaskError as error:
-                raise error.as_instanceof_cause() from None
-            except ray.exceptions.RayActorError as error:
-                raise RuntimeError(
-                    f"A worker cannot start, or dies each time with the same chunk: {error} If memory is too "
-                    "small, lower `batch_tokens` or `workers`."
-                ) from error
-            given -= 1
-            yield done
+        yield ray
     finally:
-        for one in actors:
-            ray.kill(one)
         if is_own:
             ray.shutdown()
+
+
+def _actors(ray: Any, job: Job, workers: int | None) -> tuple[int, list[Any]]:
+    """Start so many workers, or one for each device; each machine fetches the model once."""
+    resources = ray.cluster_resources()
+    kind = "GPU" if resources.get("GPU", 0) >= 1 else "CPU"
+    actor: Any = ray.remote(_Worker).options(
+        num_cpus=1,
+        num_gpus=int(kind == "GPU"),
+        scheduling_strategy="SPREAD",
+        max_restarts=MAX_RESTARTS,
+        max_task_retries=MAX_TASK_RETRIES,
+    )
+    stored = ray.put(job)
+    count = workers or max(1, int(resources.get(kind, 1)))
+    return count, [actor.remote(stored) for _ in range(count)]
 
 
 class _Worker:

@@ -20,12 +20,7 @@ from keras_attention.utils.run_folder import RunFolder
 
 
 class ChosenCheckpoints:
-    """The checkpoints of a run, finished or not, that its settings choose.
-
-    Args:
-        folder: The run's folder.
-        settings: Settings of the run.
-    """
+    """The checkpoints of a run, finished or not, that its settings choose."""
 
     def __init__(self, folder: RunFolder, settings: Mapping[str, Any]):
         self.folder = folder

@@ -17,6 +17,7 @@ from keras_attention.utils.arguments import (
     check_fields,
     rules,
 )
+from keras_attention.utils.checks import check_intervals
 
 LARGEST = 10**12
 Some = Annotated[int, Ge(1), Le(LARGEST)]
@@ -190,14 +191,7 @@ class TranslationConfig:
                 "Leave one of them out."
             )
 
-    def _check_combinations(self) -> None:
-        self._check_guided_alignment()
-        object.__setattr__(self, "symbols", tuple(checked_symbols(self.symbols)))
-        parse_mixture(self.mixture)
-        if self.source_prefix is not None and not normalize(self.source_prefix):
-            raise ValueError("`source_prefix` is empty. Leave it out, or give a text.")
-        if self.ema is not None and self.dtype == "mixed_float16":
-            raise ValueError("`ema` does not go with dtype 'mixed_float16'. Use 'mixed_bfloat16'.")
+    def _check_start(self) -> None:
         if self.symbols and self.start_from is not None:
             raise ValueError(
                 f"`symbols` ({', '.join(self.symbols)}) cannot be given with `start_from`: the pretrained "
@@ -222,12 +216,17 @@ class TranslationConfig:
                 "weights, or with `ema`: the product of two averages is not the average of products. Leave "
                 f"one of them out. Received: freeze={self.freeze!r}, ema={self.ema}"
             )
-        if self.checkpoint_minutes is not None and self.checkpoint_updates is not None:
-            raise ValueError(
-                "Give either `checkpoint_minutes` or `checkpoint_updates`, not both. Received: "
-                f"checkpoint_minutes={self.checkpoint_minutes}, "
-                f"checkpoint_updates={self.checkpoint_updates}"
-            )
+
+    def _check_combinations(self) -> None:
+        self._check_guided_alignment()
+        object.__setattr__(self, "symbols", tuple(checked_symbols(self.symbols)))
+        parse_mixture(self.mixture)
+        if self.source_prefix is not None and not normalize(self.source_prefix):
+            raise ValueError("`source_prefix` is empty. Leave it out, or give a text.")
+        if self.ema is not None and self.dtype == "mixed_float16":
+            raise ValueError("`ema` does not go with dtype 'mixed_float16'. Use 'mixed_bfloat16'.")
+        self._check_start()
+        check_intervals(self.checkpoint_minutes, self.checkpoint_updates, "checkpoint_")
         if self.final_model == "best" and self.best_by is None:
             raise ValueError(
                 "`final_model` 'best' needs `best_by`: say by what a checkpoint is the best, such as "

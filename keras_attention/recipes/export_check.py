@@ -12,11 +12,7 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.engine.select import is_installed
-from keras_attention.interop.export_folder import (
-    EXPORT,
-    TARGET_TOKENIZER_FOLDER,
-    TOKENIZER_FOLDER,
-)
+from keras_attention.interop.export_folder import EXPORT, TARGET_TOKENIZER_FOLDER, TOKENIZER_FOLDER
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.checks import check_has
@@ -37,21 +33,15 @@ class Difference(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ExportCheck:
-    """What `check_export` found. It prints as a report.
-
-    Attributes:
-        format: The format.
-        sentences: Number of sentences that were translated.
-        differences: Of each program that read the export, the sentences with other translations.
-        not_installed: The programs that read the format, too, and are not installed.
-        quantization: What the weights are rounded to; None if they are not.
-    """
+    """What `check_export` found. It prints as a report."""
 
     format: str
-    sentences: int
+    sentences: int  # number of sentences that were translated
+    # Of each program that read the export, the sentences with other translations.
     differences: Mapping[str, tuple[Difference, ...]]
+    # The programs that read the format, too, and are not installed.
     not_installed: tuple[str, ...] = ()
-    quantization: str | None = None
+    quantization: str | None = None  # what the weights are rounded to; None if they are not
 
     @property
     def passed(self) -> bool:

@@ -123,11 +123,7 @@ def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
 
 
 def spoken_measure(best_by: str | None) -> str:
-    """Return the name of what tells the best checkpoint, for messages.
-
-    >>> spoken_measure(None), spoken_measure("bleu")
-    ('perplexity', 'BLEU')
-    """
+    """Return the name of what tells the best checkpoint, for messages."""
     return {"bleu": "BLEU", "chrf": "chrF"}.get(best_by or "", "perplexity")
 
 
@@ -142,6 +138,27 @@ def _ended_early(report: Mapping[str, Any]) -> bool:
 
 def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool = True) -> str:
     """Return the end of a run: a line of numbers, some translations, where things are and what to do next."""
+    lines, test = [*_scores(report), ""], report["test"]
+    for example in test["examples"]:
+        lines += [f"  {name:>11}  {text}" for name, text in example.items()]
+        lines.append("")
+    name, page = shlex.quote(str(folder.path)), folder.attention
+    sentence = shlex.quote(test["examples"][0]["source"]) if test["examples"] else '"..."'
+    lines += [
+        f"The run is in {name}: the model in {folder.model.name}, all figures in "
+        f"{folder.report_text.name} and {folder.report.name}, all translations in "
+        f"{folder.translations.name}.",
+        _how_to_go_on(report, can_go_on),
+        f"  echo {sentence} | {_command('keras-attention')} translate {name}",
+        f"  {_command('keras-attention')} attention {name} {sentence} --output {name}-attention",
+        f"  {_command('tensorboard')} --logdir {name}",
+        *([f"Where its heads look: {page.resolve().as_uri()}"] if page.is_file() else []),
+    ]
+    return "\n".join(lines)
+
+
+def _scores(report: Mapping[str, Any]) -> list[str]:
+    """Return how good the result is, what training or averaging has harmed, and why nothing was learned."""
     test, training = report["test"], report["training"]
     synthetic = " (synthetic data)" if report["synthetic"] else ""
     averaged = training["averaged_checkpoints"]
@@ -181,26 +198,9 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
             f"Averaging did not help this run: the last checkpoint alone has a validation perplexity of "
             f"{last:.3f}. In a run as short as this, {remedy}"
         )
-    reason = why_nothing_was_learned(report)
-    if reason:
+    if reason := why_nothing_was_learned(report):
         lines.append(reason)
-    lines.append("")
-    for example in test["examples"]:
-        lines += [f"  {name:>11}  {text}" for name, text in example.items()]
-        lines.append("")
-    name, page = shlex.quote(str(folder.path)), folder.attention
-    sentence = shlex.quote(test["examples"][0]["source"]) if test["examples"] else '"..."'
-    lines += [
-        f"The run is in {name}: the model in {folder.model.name}, all figures in "
-        f"{folder.report_text.name} and {folder.report.name}, all translations in "
-        f"{folder.translations.name}.",
-        _how_to_go_on(report, can_go_on),
-        f"  echo {sentence} | {_command('keras-attention')} translate {name}",
-        f"  {_command('keras-attention')} attention {name} {sentence} --output {name}-attention",
-        f"  {_command('tensorboard')} --logdir {name}",
-        *([f"Where its heads look: {page.resolve().as_uri()}"] if page.is_file() else []),
-    ]
-    return "\n".join(lines)
+    return lines
 
 
 def what_training_harmed(report: Mapping[str, Any]) -> str:

@@ -23,12 +23,7 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import TranslationConfig, model_rules
-from keras_attention.recipes.start import (
-    guided_head,
-    model_arguments,
-    start_of,
-    tokenizer_between,
-)
+from keras_attention.recipes.start import guided_head, model_arguments, start_of, tokenizer_between
 from keras_attention.spec.options import TransformerOptions
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.training.distribution import available_devices
@@ -60,12 +55,7 @@ FROZEN = {
 
 @dataclasses.dataclass(frozen=True)
 class Resolved:
-    """A configuration on the devices that there are. What is derived from it is derived here, once.
-
-    Attributes:
-        config: The settings.
-        replicas: Number of devices that share a batch.
-    """
+    """A configuration on the devices that there are. What is derived from it is derived here, once."""
 
     config: TranslationConfig
     replicas: int = 1

@@ -5,12 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_attention.data.model_card import UNNAMED
-from keras_attention.data.text_files import (
-    existing_file,
-    is_pipe,
-    language_of_file,
-    unpacked_name,
-)
+from keras_attention.data.text_files import existing_file, is_pipe, language_of_file, unpacked_name
 
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus

@@ -17,11 +17,7 @@ from keras_attention.utils.agreed import agreed
 
 
 def largest_of_all(values: Sequence[float]) -> list[float]:
-    """Return the largest of each number over all processes. All of them must call this at the same point.
-
-    >>> largest_of_all([0.0, 2.5])
-    [0.0, 2.5]
-    """
+    """Return the largest of each number over all processes. All of them must call this at the same point."""
     gather = backend_choice(
         "Training", jax=_largest_on_jax, torch=processes.largest_of_all, default=list
     )
@@ -29,11 +25,7 @@ def largest_of_all(values: Sequence[float]) -> list[float]:
 
 
 def values_of_all(value: Any) -> list[Any]:
-    """Return each process's JSON value, in the order of the processes. All must call this at the same point.
-
-    >>> values_of_all({"seed": 3})
-    [{'seed': 3}]
-    """
+    """Return each process's JSON value, in their order. All must call this at the same point."""
     gather = backend_choice(
         "Training", jax=_values_on_jax, torch=processes.values_of_all, default=lambda own: [own]
     )

@@ -20,6 +20,7 @@ from keras_attention.training.checkpoint_store import (
     write_checkpoint,
 )
 from keras_attention.utils.arguments import Count, NotNegative, checked
+from keras_attention.utils.checks import check_intervals
 from keras_attention.utils.run_folder import CHECKPOINT
 
 AVERAGE = dataclasses.replace(CHECKPOINT, key="averaged_from")
@@ -84,15 +85,6 @@ def select_checkpoints(
         firsts[max(firsts)] = newest
         chosen = list(firsts.values())
     return chosen[-last:]
-
-
-def check_intervals(minutes: float | None, updates: int | None, prefix: str = "") -> None:
-    """Refuse `minutes` and `updates` together; `prefix` is put before their names."""
-    if updates is not None and minutes is not None:
-        raise ValueError(
-            f"`{prefix}updates` and `{prefix}minutes` must not both be given. "
-            f"Received: {prefix}updates={updates}, {prefix}minutes={minutes}"
-        )
 
 
 @checked

@@ -19,17 +19,12 @@ STRATEGIES = {"mirrored": ("tensorflow",), "data_parallel": ("jax", "torch")}
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """What a run computes on.
+    """What a run computes on."""
 
-    Attributes:
-        num_replicas: Replicas of the model over all processes; rows of a batch are a multiple of it.
-        num_processes: Processes that train together.
-        process_index: Number of this process among them, from 0.
-    """
-
+    # Replicas of the model over all processes; rows of a batch are a multiple of it.
     num_replicas: int = 1
-    num_processes: int = 1
-    process_index: int = 0
+    num_processes: int = 1  # processes that train together
+    process_index: int = 0  # number of this process among them, from 0
 
 
 @contextlib.contextmanager

@@ -77,11 +77,6 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
 class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """A linear warm-up to a peak, times a factor that falls as the `Budget` callback says.
 
-    Args:
-        peak: Largest rate of the warm-up.
-        warmup_steps: Number of updates of the warm-up; the first has the rate `peak / warmup_steps`.
-        name: Name of the schedule.
-
     Attributes:
         used: A variable from 0 to 1, which `Budget` sets and the optimizer tracks.
     """

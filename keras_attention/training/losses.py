@@ -11,11 +11,7 @@ from keras_attention.ops.ids import comparable_ids, one_if_ids
 from keras_attention.ops.operations import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
 from keras_attention.utils.arguments import Rate, checked
-from keras_attention.utils.checks import (
-    check_integer,
-    check_numbers,
-    static_shape,
-)
+from keras_attention.utils.checks import check_integer, check_numbers, static_shape
 
 
 @keras.saving.register_keras_serializable("keras_attention")

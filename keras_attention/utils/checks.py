@@ -20,11 +20,7 @@ Checked = TypeVar("Checked")
 
 
 def check_integer(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
-    """Raise a ValueError unless a value is an integer (not a bool) in a range.
-
-    >>> check_integer("num_heads", 8, least=1)
-    8
-    """
+    """Raise a ValueError unless a value is an integer (not a bool) in a range."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if is_integer and (least is None or value >= least) and (most is None or value <= most):
         return int(value)
@@ -75,11 +71,7 @@ def check_number(
     above: float | None = None,
     below: float | None = None,
 ) -> float:
-    """Raise ValueError unless a value is a finite number in a range, whose bounds are inclusive or exclusive.
-
-    >>> check_number("dropout", 0.1, least=0, below=1)
-    0.1
-    """
+    """Raise a ValueError unless a value is a finite number in a range."""
     bounds = {"at least": least, "above": above, "at most": most, "below": below}
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
         number = float(value)
@@ -99,22 +91,14 @@ def check_number(
 
 
 def check_boolean(name: str, value: Any) -> bool:
-    """Raise ValueError unless a value is True or False.
-
-    >>> check_boolean("shuffle", True)
-    True
-    """
+    """Raise ValueError unless a value is True or False."""
     if isinstance(value, bool):
         return value
     raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
-    """Raise a ValueError unless a value is one of the choices.
-
-    >>> check_choice("algorithm", "bpe", ("bpe", "wordpiece"))
-    'bpe'
-    """
+    """Raise a ValueError unless a value is one of the choices."""
     if isinstance(value, str) and value in choices:
         return value
     listed = ", ".join(map(repr, choices))
@@ -134,11 +118,7 @@ def did_you_mean(word: Any, known: Iterable[str]) -> str:
 
 
 def check_path(name: str, value: Any) -> Path:
-    """Raise ValueError unless a value is text or a path that can name a file.
-
-    >>> check_path("folder", "run").name
-    'run'
-    """
+    """Raise ValueError unless a value is text or a path that can name a file."""
     if isinstance(value, str | os.PathLike):
         text = os.fspath(value)
         if isinstance(text, str) and text and "\0" not in text:
@@ -163,31 +143,19 @@ def check_path(name: str, value: Any) -> Path:
 
 
 def check_text(name: str, value: Any) -> str:
-    """Raise ValueError unless a value is a str.
-
-    >>> check_text("title", "Attention")
-    'Attention'
-    """
+    """Raise ValueError unless a value is a str."""
     if isinstance(value, str):
         return value
     raise ValueError(f"`{name}` must be a str. Received: {name}={value!r}")
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether a text holds half of a surrogate pair, which is no character.
-
-    >>> has_surrogate("\\ud800"), has_surrogate("für")
-    (True, False)
-    """
+    """Whether a text holds half of a surrogate pair, which is no character."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def check_texts(name: str, values: Any) -> list[str]:
-    """Raise a ValueError unless a value is a list, or another iterable, of str.
-
-    >>> check_texts("sources", ("ein Hund", "zwei"))
-    ['ein Hund', 'zwei']
-    """
+    """Raise a ValueError unless a value is a list, or another iterable, of str."""
     if can_iterate(values) and not isinstance(values, str | bytes | Mapping):
         texts = list(values)
         for index, text in enumerate(texts):
@@ -200,11 +168,7 @@ def check_texts(name: str, values: Any) -> list[str]:
 
 
 def check_callable(name: str, value: Any) -> Callable[..., Any]:
-    """Raise ValueError unless a value can be called.
-
-    >>> check_callable("translate", len)
-    <built-in function len>
-    """
+    """Raise ValueError unless a value can be called."""
     if callable(value):
         return value
     raise ValueError(f"`{name}` must be a function. Received: {name}={value!r}")
@@ -213,20 +177,21 @@ def check_callable(name: str, value: Any) -> Callable[..., Any]:
 def check_optional(
     check: Callable[..., Checked], name: str, value: Any, *arguments: Any, **bounds: Any
 ) -> Checked | None:
-    """Call a check of this module, unless the value is None.
-
-    >>> check_optional(check_integer, "steps", None, 1), check_optional(check_integer, "steps", 3, 1)
-    (None, 3)
-    """
+    """Call a check of this module, unless the value is None."""
     return None if value is None else check(name, value, *arguments, **bounds)
 
 
-def check_has(name: str, value: Any, what: str, *attributes: str) -> Any:
-    """Raise a ValueError unless a value has the attributes of what it should be, such as "a Tokenizer".
+def check_intervals(minutes: float | None, updates: int | None, prefix: str = "") -> None:
+    """Refuse `minutes` and `updates` together; `prefix` is put before their names."""
+    if updates is not None and minutes is not None:
+        raise ValueError(
+            f"`{prefix}updates` and `{prefix}minutes` must not both be given. "
+            f"Received: {prefix}updates={updates}, {prefix}minutes={minutes}"
+        )
 
-    >>> check_has("text", "one two", "a text", "split")
-    'one two'
-    """
+
+def check_has(name: str, value: Any, what: str, *attributes: str) -> Any:
+    """Raise a ValueError unless a value has the attributes of what it should be, such as "a Tokenizer"."""
     missing = [attribute for attribute in attributes if not hasattr(value, attribute)]
     if missing:
         raise ValueError(
@@ -236,11 +201,7 @@ def check_has(name: str, value: Any, what: str, *attributes: str) -> Any:
 
 
 def check_iterable(name: str, values: Any) -> Any:
-    """Raise a ValueError unless a value can be iterated and is not a str.
-
-    >>> check_iterable("batches", [1, 2])
-    [1, 2]
-    """
+    """Raise a ValueError unless a value can be iterated and is not a str."""
     has_items = isinstance(values, Iterable) or hasattr(values, "__getitem__")
     is_other = isinstance(
         values, str | bytes | Mapping | type
@@ -251,11 +212,7 @@ def check_iterable(name: str, values: Any) -> Any:
 
 
 def can_iterate(value: Any) -> bool:
-    """Whether a value can be iterated; an array without axes, which has the method, cannot.
-
-    >>> can_iterate([1]), can_iterate(3)
-    (True, False)
-    """
+    """Whether a value can be iterated; an array without axes, which has the method, cannot."""
     return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
 
 
@@ -269,11 +226,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def divisors(number: int) -> str:
-    """Return the divisors of a number, for error messages.
-
-    >>> divisors(6)
-    '1, 2, 3, 6'
-    """
+    """Return the divisors of a number, for error messages."""
     return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
 
 
@@ -347,11 +300,7 @@ def check_byte_order(name: str, array: Any) -> None:
 
 
 def static_shape(tensor: Any) -> tuple[int | None, ...] | None:
-    """Return a shape, with None for sizes that are not known yet; None if not even their number is.
-
-    >>> static_shape(memoryview(b"abc"))
-    (3,)
-    """
+    """Return a shape, with None for sizes that are not known yet; None if not even their number is."""
     shape = tensor.shape
     if getattr(shape, "rank", 0) is None:  # TensorFlow's
         return None
