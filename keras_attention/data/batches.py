@@ -22,8 +22,8 @@ from keras_attention.data.batch_plan import (
 )
 from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
 from keras_attention.data.token_store import TokenStore
-from keras_attention.utils.arguments import Count, FromZero, checked
-from keras_attention.utils.checks import check_boolean, check_has, check_integer, divisors
+from keras_attention.utils.arguments import Count, FromZero, Has, checked
+from keras_attention.utils.checks import check_boolean, check_integer, divisors
 
 
 class TokenBatches(keras.utils.PyDataset):
@@ -110,7 +110,8 @@ class TokenBatches(keras.utils.PyDataset):
         max_shapes: Annotated[int, Ge(2)] = 24,
         length_multiple: int = 1,
         epochs_per_pass: Count | None = None,
-        alignments: TokenAlignments | None = None,
+        alignments: Annotated[TokenAlignments, Has("TokenAlignments", "padded", "pairs")]
+        | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(store, TokenStore):
@@ -124,13 +125,11 @@ class TokenBatches(keras.utils.PyDataset):
             raise ValueError(
                 f"`epochs_per_pass` needs `shuffle=True`. Received: epochs_per_pass={epochs_per_pass}"
             )
-        if alignments is not None:
-            check_has("alignments", alignments, "TokenAlignments", "padded", "pairs")
-            if len(alignments) != len(store):
-                raise ValueError(
-                    f"`alignments` must be those of the {len(store)} pairs in the store. Received: "
-                    f"alignments of {len(alignments)} pairs"
-                )
+        if alignments is not None and len(alignments) != len(store):
+            raise ValueError(
+                f"`alignments` must be those of the {len(store)} pairs in the store. Received: "
+                f"alignments of {len(alignments)} pairs"
+            )
         self.store = store
         self.batch_tokens = batch_tokens
         self.shuffle = shuffle

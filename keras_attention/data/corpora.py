@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -172,7 +171,10 @@ def corpus_from_tsv(
 
     Other arguments, result and errors are those of `corpus_from_files`, but each part is one file.
     """
-    read = functools.partial(_tsv_pairs, has_language=has_languages)
+
+    def read(split: str, path: PathLike) -> TsvPairs:
+        return TsvPairs(check_path(split, path), has_languages)
+
     held_out = {"validation": validation, "test": test}
     pairs = {"train": read("train", train), **_parts(read, held_out)}
     languages = (source_language, target_language)
@@ -232,10 +234,6 @@ def _file_pairs(split: str, files: tuple[PathLike, PathLike]) -> FilePairs:
             f"`{split}` must be two files, a source and its translation. Received: '{source}' for both"
         )
     return pairs
-
-
-def _tsv_pairs(split: str, path: PathLike, has_language: bool) -> TsvPairs:
-    return TsvPairs(check_path(split, path), has_language)
 
 
 def _parts(

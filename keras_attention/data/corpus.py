@@ -14,9 +14,7 @@ from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.data.presegmented import join_pieces
 from keras_attention.data.symbols import checked_symbols
 from keras_attention.utils.arguments import Has, check_fields
-from keras_attention.utils.checks import (
-    check_integer,
-)
+from keras_attention.utils.checks import check_integer
 
 Text = Annotated[ParallelText, Has("a ParallelText", "sources", "targets", "fingerprint")]
 

@@ -39,35 +39,23 @@ RETRY_CODES = (408, 429, 500, 502, 503, 504)
 
 
 class Tries(NamedTuple):
-    """How often and how patiently a download is tried.
-
-    Attributes:
-        attempts: Number of attempts.
-        timeout: Seconds without an answer, or with less than 1,000 bytes a second, after which an attempt
-            fails.
-        delay: Seconds before the second attempt, doubled before each further one.
-    """
+    """How often and how patiently a download is tried."""
 
     attempts: int = 4
+    # Seconds without an answer, or with less than 1,000 bytes a second, after which an attempt fails.
     timeout: float = 30.0
-    delay: float = 1.0
+    delay: float = 1.0  # seconds before the second attempt, doubled before each further one
 
 
 USUAL_TRIES = Tries()
 
 
 class Origin(NamedTuple):
-    """Where the files of a corpus come from: a folder of the user's, or the web by way of the cache.
+    """Where the files of a corpus come from: a folder of the user's, or the web by way of the cache."""
 
-    Attributes:
-        data_dir: The user's folder; None to download.
-        cache_dir: Folder for downloads; None for the usual one.
-        base_url: Mirror to download from; None for the usual address.
-    """
-
-    data_dir: str | os.PathLike[str] | None
-    cache_dir: str | os.PathLike[str] | None
-    base_url: str | None
+    data_dir: str | os.PathLike[str] | None  # the user's folder; None to download
+    cache_dir: str | os.PathLike[str] | None  # folder for downloads; None for the usual one
+    base_url: str | None  # mirror to download from; None for the usual address
 
     def folder(self, name: str) -> Path:
         """Return the folder with the files of the corpus of this name."""

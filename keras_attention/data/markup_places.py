@@ -18,24 +18,17 @@ Spaces = tuple[bool | None, bool | None]
 
 @dataclasses.dataclass(eq=False)
 class Mark:
-    """A pair of tags, or what stands by itself, with what is inside.
+    """A pair of tags, or what stands by itself, with what is inside."""
 
-    Attributes:
-        opening: Its text; of a pair, the opening tag.
-        closing: The closing tag of a pair; else empty.
-        start, end: Where its inside begins and ends: offsets in the plain text, then numbers of parts.
-        spaces: Of what stands by itself, whether spaces were around it.
-        inside: The marks inside, in order.
-        place: Parts of the translation that it encloses, from and to; where both agree, it stands before that
-            part.
-    """
-
-    opening: str = ""
-    closing: str = ""
+    opening: str = ""  # its text; of a pair, the opening tag
+    closing: str = ""  # the closing tag of a pair; else empty
+    # Where its inside begins and ends: offsets in the plain text, then numbers of parts.
     start: int = 0
     end: int = 0
-    spaces: Spaces = (None, None)
-    inside: list[Mark] = dataclasses.field(default_factory=list)
+    spaces: Spaces = (None, None)  # of what stands by itself, whether spaces were around it
+    inside: list[Mark] = dataclasses.field(default_factory=list)  # the marks inside, in order
+    # Parts of the translation that it encloses, from and to; where both agree, it stands before that
+    # part.
     place: tuple[int, int] = (0, 0)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.data.batch_plan import PADDING_ROW, Plan, with_varied_start
+from keras_attention.data.batch_plan import Plan, with_varied_start
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.mixture import Stage
 from keras_attention.data.token_store import TokenStore
@@ -150,9 +150,3 @@ class MixedBatches(TokenBatches):
             total[part] += 1
             parts.append(part)
         return parts, (total, taken, stage)
-
-    def corpus_of(self, epoch: int, index: int) -> str:
-        """Return the name of the corpus that a batch is of."""
-        pairs = self.pairs(epoch, index)
-        first = int(pairs[pairs != PADDING_ROW][0])
-        return self._names[int(np.searchsorted(self._starts, first, side="right")) - 1]

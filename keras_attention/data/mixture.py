@@ -13,15 +13,10 @@ UNTIL = "until"
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A part of a training with its own mixture.
+    """A part of a training with its own mixture."""
 
-    Attributes:
-        shares: The share of each corpus in the updates; together 1.
-        until: The update until which it holds; None for the rest of the training.
-    """
-
-    shares: dict[str, float]
-    until: int | None = None
+    shares: dict[str, float]  # the share of each corpus in the updates; together 1
+    until: int | None = None  # the update until which it holds; None for the rest of the training
 
 
 def parse_mixture(words: Iterable[str], names: Iterable[str] | None = None) -> tuple[Stage, ...]:

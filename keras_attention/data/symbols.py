@@ -101,15 +101,6 @@ def check_language(name: str, code: Any, languages: Collection[str]) -> str | No
     )
 
 
-def language_hint(code: str, languages: Iterable[str]) -> str:
-    """Return a question that names the languages most like a code; an empty text if there are none.
-
-    >>> language_hint("de_Latn", ["deu_Latn", "eng_Latn"])
-    " Did you mean 'deu_Latn'?"
-    """
-    return did_you_mean(code, sorted(languages))
-
-
 def shown_languages(languages: Iterable[str], begin: str = "") -> str:
     """Return a sentence with the codes of languages, not all of many: first those that begin so."""
     codes = sorted(languages, key=lambda code: (not code.startswith(begin), code))

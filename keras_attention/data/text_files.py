@@ -29,18 +29,12 @@ PathLike = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True)
 class Packing:
-    """A kind of compression, known by the first bytes of a file, not by its name.
+    """A kind of compression, known by the first bytes of a file, not by its name."""
 
-    Attributes:
-        name: What messages call it.
-        suffix: The usual end of a name.
-        magic: The first bytes.
-        open: Takes a file that is open to read, and returns one with the unpacked bytes.
-    """
-
-    name: str
-    suffix: str
-    magic: bytes
+    name: str  # what messages call it
+    suffix: str  # the usual end of a name
+    magic: bytes  # the first bytes
+    # Takes a file that is open to read, and returns one with the unpacked bytes.
     open: Callable[[IO[bytes]], Any]
 
 

@@ -20,44 +20,17 @@ OFFSETS = np.dtype("<i8")
 
 @dataclasses.dataclass(frozen=True)
 class TokenChunk:
-    """The token ids of a chunk of pairs, without pairs that have an empty side.
+    """The token ids of a chunk of pairs, without pairs that have an empty side."""
 
-    Attributes:
-        dropped: Number of pairs with an empty side.
-        ids: For each side, the ids of all sentences, each followed by the end token.
-        ends: For each side, the end of each sentence in `ids`.
-    """
-
-    dropped: int
+    dropped: int  # number of pairs with an empty side
+    # For each side, the ids of all sentences, each followed by the end token.
     ids: dict[str, np.ndarray]
-    ends: dict[str, np.ndarray]
+    ends: dict[str, np.ndarray]  # for each side, the end of each sentence in `ids`
 
     @property
     def pairs(self) -> int:
         """Number of pairs in the chunk."""
         return len(self.ends[SIDES[0]])
-
-    def packed(self) -> bytes:
-        """Return the chunk as bytes."""
-        sizes = [self.dropped, self.pairs, len(self.ids[SIDES[0]])]
-        arrays = [np.array(sizes, OFFSETS), *self.ends.values(), *self.ids.values()]
-        return b"".join(array.tobytes() for array in arrays)
-
-    @classmethod
-    def unpacked(cls, content: bytes, dtype: np.dtype) -> TokenChunk:
-        """Return the chunk that `packed` turned into bytes, for ids of this dtype.
-
-        >>> ends = {side: np.array([2, 4], OFFSETS) for side in SIDES}
-        >>> ids = {side: np.array([7, 2, 8, 2], "<u2") for side in SIDES}
-        >>> TokenChunk.unpacked(TokenChunk(1, ids, ends).packed(), np.dtype("<u2")).ids["target"].tolist()
-        [7, 2, 8, 2]
-        """
-        header = 3 * OFFSETS.itemsize
-        dropped, pairs, tokens = np.frombuffer(content[:header], OFFSETS).tolist()
-        middle = header + 2 * pairs * OFFSETS.itemsize
-        ends = np.split(np.frombuffer(content[header:middle], OFFSETS), [pairs])
-        ids = np.split(np.frombuffer(content[middle:], dtype), [tokens])
-        return cls(dropped, *(dict(zip(SIDES, part, strict=True)) for part in (ids, ends)))
 
 
 def ids_type(tokenizer: Tokenizer) -> np.dtype:
@@ -70,18 +43,18 @@ def encoded_chunk(
     tokenizer: Tokenizer,
     pairs: Sequence[tuple[str, str]],
     position: tuple[int, int],
-    sampling: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> TokenChunk:
     """Tokenise a chunk of `CHUNK_PAIRS` pairs, or the last ones of a text.
 
-    The position, the numbers of the sample and of the chunk in it, seeds the dropout of `sampling`.
+    The position, the numbers of the sample and of the chunk in it, seeds the dropout of the settings.
     """
     sides = [
         encode_side(
             tokenizer,
             [pair[column] for pair in pairs],
             side,
-            **_dropout(sampling, position, column),
+            **_dropout(settings, position, column),
         )
         for column, side in enumerate(SIDES)
     ]
@@ -107,10 +80,10 @@ def _joined(
     return ids, ends
 
 
-def _dropout(sampling: Mapping[str, Any], position: tuple[int, int], column: int) -> dict[str, Any]:
+def _dropout(settings: Mapping[str, Any], position: tuple[int, int], column: int) -> dict[str, Any]:
     """Return the arguments of `Tokenizer.encode` for one side of a chunk."""
-    if not sampling:
+    if "dropout" not in settings:
         return {}
-    entropy = [sampling["seed"], *position, column]
+    entropy = [settings["seed"], *position, column]
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-    return {"dropout": sampling["dropout"], "seed": seed}
+    return {"dropout": settings["dropout"], "seed": seed}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -132,33 +132,28 @@ class TokenStore:
         parent = Path(folder)
         if parent.exists() and not parent.is_dir():
             raise ValueError(f"`folder` must be a folder. Received a file: '{parent}'")
-        wanted = cls.wanted(text, tokenizer, dropout, samples, seed)
+        if samples > 1 and not dropout:
+            raise ValueError(
+                "Without `dropout`, all samples of a text are the same. Leave out `samples`, or pass a "
+                f"`dropout` such as 0.1. Received: samples={samples}, dropout={dropout!r}"
+            )
         sized: Any = text
-
-        def chunks() -> Iterator[TokenChunk]:
-            with Progress(samples * len(sized), "tokenizing", "pairs", verbose) as progress:
-                for position, pairs in _chunks(text, samples):
-                    yield encoded_chunk(tokenizer, pairs, position, sampling_of(wanted))
-                    progress.add(len(pairs))
-
-        return cls.written(parent, tokenizer, wanted, chunks)
-
-    @classmethod
-    def written(
-        cls,
-        folder: Path,
-        tokenizer: Tokenizer,
-        wanted: dict[str, Any],
-        chunks: Callable[[], Iterable[TokenChunk]],
-    ) -> TokenStore:
-        """Like `build`, from the chunks that `chunks` returns in order, if there is no store yet."""
-        sampling = {key: wanted[key] for key in ("dropout", "samples", "seed") if key in wanted}
-        final = cls.path(folder, wanted["text_fingerprint"], tokenizer, **sampling)
-        remove_leftovers(folder)
+        sampling: dict[str, Any] = {}
+        if dropout:
+            sampling = {"dropout": dropout, "samples": samples, "seed": seed}
+        wanted = {
+            "format_version": STORE.version,
+            "text_fingerprint": sized.fingerprint(),
+            "tokenizer_fingerprint": tokenizer.fingerprint(),
+            **sampling,
+        }
+        final = cls.path(parent, wanted["text_fingerprint"], tokenizer, **sampling)
+        remove_leftovers(parent)
         if not final.exists():
             # This waits for another process that builds the same store.
             with contextlib.suppress(OccupiedPath), atomic_folder(final) as building:
-                _write_store(building, chunks(), tokenizer, wanted)
+                with Progress(samples * len(sized), "tokenizing", "pairs", verbose) as progress:
+                    _write_store(building, text, tokenizer, wanted, progress)
         store = cls(final)
         different = [key for key, value in wanted.items() if store.metadata.get(key) != value]
         if different:
@@ -166,25 +161,6 @@ class TokenStore:
                 f"'{final}' holds another store ({', '.join(different)} differ). Move it away."
             )
         return store
-
-    @staticmethod
-    def wanted(
-        text: Any, tokenizer: Tokenizer, dropout: float = 0.0, samples: int = 1, seed: int = 0
-    ) -> dict[str, Any]:
-        """Return the metadata that identify a store. Raise a ValueError for arguments that do not fit."""
-        if samples > 1 and not dropout:
-            raise ValueError(
-                "Without `dropout`, all samples of a text are the same. Leave out `samples`, or pass a "
-                f"`dropout` such as 0.1. Received: samples={samples}, dropout={dropout!r}"
-            )
-        wanted = {
-            "format_version": STORE.version,
-            "text_fingerprint": text.fingerprint(),
-            "tokenizer_fingerprint": tokenizer.fingerprint(),
-        }
-        if dropout:
-            wanted |= {"dropout": dropout, "samples": samples, "seed": seed}
-        return wanted
 
     @staticmethod
     def path(
@@ -278,20 +254,21 @@ class TokenStore:
         return np.array(self._ids[side][begin:end])
 
 
-def sampling_of(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of dropout for `encoded_chunk`."""
-    return {key: wanted[key] for key in ("dropout", "seed") if key in wanted}
-
-
 def _write_store(
-    folder: Path, chunks: Iterable[TokenChunk], tokenizer: Tokenizer, wanted: dict[str, Any]
+    folder: Path,
+    text: Iterable[tuple[str, str]],
+    tokenizer: Tokenizer,
+    wanted: dict[str, Any],
+    progress: Progress,
 ) -> None:
     dropped = pairs = 0
     with _Writers(folder) as writers:
-        for chunk in chunks:
+        for position, chunk_pairs in _chunks(text, wanted.get("samples", 1)):
+            chunk = encoded_chunk(tokenizer, chunk_pairs, position, wanted)
             writers.append(chunk)
             dropped += chunk.dropped
             pairs += chunk.pairs
+            progress.add(len(chunk_pairs))
     if not pairs:
         raise ValueError(
             f"No pair of sentences is left of {dropped}: every pair has an empty side. "

@@ -19,15 +19,10 @@ LARGEST_ARCHIVE = 1 << 32  # bytes; the largest has 2.3 GB
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Two files of an archive, one for each language.
+    """Two files of an archive, one for each language."""
 
-    Attributes:
-        address: Address of the archive, after `STATMT`.
-        member: Name of the files in it, with {language} as a placeholder.
-    """
-
-    address: str
-    member: str
+    address: str  # address of the archive, after `STATMT`
+    member: str  # name of the files in it, with {language} as a placeholder
 
     @property
     def archive(self) -> str:

@@ -26,8 +26,6 @@ def split_words(text: str) -> list[str]:
 
     This is the authors' tokenisation (tensor2tensor), which `join_words` inverts.
 
-    Example:
-
     >>> split_words("Well, it works.")
     ['Well', ', ', 'it', 'works', '.']
     """
@@ -65,8 +63,6 @@ def _short_words(counts: collections.Counter[str]) -> collections.Counter[str]:
 
 def join_words(words: Iterable[str]) -> str:
     """Inverts `split_words`: a space goes between two neighbours that are letters or digits.
-
-    Example:
 
     >>> join_words(['Well', ', ', 'it', 'works', '.'])
     'Well, it works.'

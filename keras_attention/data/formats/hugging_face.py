@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keras_attention.data.formats.loaded import (
-    UNSAID,
-    Format,
-    Loaded,
-    card_of_files,
-    card_of_own,
-)
+from keras_attention.data.formats.loaded import UNSAID, Format, Loaded, card_of_files, card_of_own
 from keras_attention.data.formats.multilingual import (
     SENTENCE_PIECES,
     TOKENIZER_CONFIG,

@@ -22,24 +22,19 @@ UNSAID = {"dropout": 0.0}
 
 
 class Loaded(NamedTuple):
-    """A pretrained model.
+    """A pretrained model."""
 
-    Attributes:
-        spec: Its structure and weights, NumPy arrays in float32; or an `OnnxModel`, which has none to read.
-        tokenizer: Its tokenizer.
-        options: Arguments of `Translator` that it was made with, such as the size of the beam.
-        longest_source: Number of tokens of the longest source in its training; None if that is not known.
-        model_options: Arguments of `Transformer` that are not in its spec: `dropout` and others, as the model
-            was trained. Of one that does not say, `dropout` is 0.
-        card: What is known of it: see `model_card`.
-    """
-
+    # Its structure and weights, NumPy arrays in float32; or an `OnnxModel`, which has none to read.
     spec: Any
-    tokenizer: Any
+    tokenizer: Any  # its tokenizer
+    # Arguments of `Translator` that it was made with, such as the size of the beam.
     options: Mapping[str, Any] = {}
+    # Number of tokens of the longest source in its training; None if that is not known.
     longest_source: int | None = None
+    # Arguments of `Transformer` that are not in its spec: `dropout` and others, as the model was trained.
+    # Of one that does not say, `dropout` is 0.
     model_options: Mapping[str, Any] = UNSAID
-    card: Mapping[str, Any] = {}
+    card: Mapping[str, Any] = {}  # what is known of it: see `model_card`
 
     def fingerprint(self) -> str:
         """Return a checksum of the model and the tokenizer: of what decides translations."""
@@ -57,22 +52,15 @@ class Loaded(NamedTuple):
 
 
 class Format(NamedTuple):
-    """A format in which a folder holds a model.
+    """A format in which a folder holds a model."""
 
-    Attributes:
-        name: Its name; if it is written, that for `Translator.export`.
-        says: What such a folder is, and its files.
-        sniff: Whether a folder looks like one.
-        read: Reads such a folder.
-        write: Writes a model and a tokenizer into a folder, with options of the format.
-        has_positions: Whether `read` takes `positions`, too; all others are as the model was trained.
-    """
-
-    name: str
-    says: str
-    sniff: Callable[[Path], bool]
-    read: Callable[..., Loaded]
+    name: str  # its name; if it is written, that for `Translator.export`
+    says: str  # what such a folder is, and its files
+    sniff: Callable[[Path], bool]  # whether a folder looks like one
+    read: Callable[..., Loaded]  # reads such a folder
+    # Writes a model and a tokenizer into a folder, with options of the format.
     write: Callable[..., Path] | None = None
+    # Whether `read` takes `positions`, too; all others are as the model was trained.
     has_positions: bool = False
 
 
