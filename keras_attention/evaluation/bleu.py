@@ -17,10 +17,7 @@ from annotated_types import Ge, Le
 
 from keras_attention.data.normalization import normalize
 from keras_attention.utils.arguments import checked
-from keras_attention.utils.checks import (
-    check_choice,
-    check_texts,
-)
+from keras_attention.utils.checks import check_choice, check_texts
 
 # sacreBLEU has a tokenizer for Chinese and its relatives and, if MeCab is installed, for Japanese and Korean;
 # none for Thai, Lao, Khmer, Burmese, Tibetan and Dzongkha, which have no spaces either.

@@ -46,11 +46,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
 
 
 def trained_text(name: str, counts: Mapping[str, int]) -> str:
-    """Return how many sources of a held-out part are trained on, too.
-
-    >>> trained_text("test", {"different": 1500, "trained": 40})
-    '40 of 1,500 test sources'
-    """
+    """Return how many sources of a held-out part are trained on, too."""
     return f"{counts['trained']:,} of {counts['different']:,} {name} sources"
 
 
@@ -96,11 +92,7 @@ def alignment_text(found: Mapping[str, Any]) -> str:
 
 
 def text_form_rows(text: Mapping[str, Any]) -> list[list[str]]:
-    """Return what `text_form` returned, as rows of a table.
-
-    >>> text_form_rows({"form": "Unicode NFC", "changed": {"references": 7, "one": 0, "other": 2}})
-    [['compared as', 'Unicode NFC'], ['lines changed', '7 of references, 2 of translations']]
-    """
+    """Return what `text_form` returned, as rows of a table."""
     references = text["changed"]["references"]
     translations = sum(text["changed"].values()) - references
     return [

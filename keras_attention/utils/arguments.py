@@ -177,21 +177,13 @@ class Has:
 
 
 def kinds_of(rule: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the one type.
-
-    >>> kinds_of(int | None)
-    (<class 'int'>, <class 'NoneType'>)
-    """
+    """Return the types of a union, or the one type."""
     is_union = typing.get_origin(rule) in (typing.Union, types.UnionType)
     return typing.get_args(rule) if is_union else (rule,)
 
 
 def bare(rule: Any) -> Any:
-    """Return a type without what is annotated.
-
-    >>> bare(Count), bare(str)
-    (<class 'int'>, <class 'str'>)
-    """
+    """Return a type without what is annotated."""
     return typing.get_args(rule)[0] if typing.get_origin(rule) is Annotated else rule
 
 

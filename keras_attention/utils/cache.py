@@ -18,9 +18,6 @@ def cache_folder(name: str, cache_dir: str | os.PathLike[str] | None = None) -> 
 
     Where it cannot be written to, as in many containers, a private folder of the temporary files takes its
     place, and a line on the standard error says so once. Files that are in it already are used all the same.
-
-    >>> cache_folder("wmt14", "downloads").as_posix()
-    'downloads/wmt14'
     """
     if cache_dir is not None:
         return Path(cache_dir).expanduser() / name

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 
 def cooldown_start(steps: int, share: float) -> int:
-    """Return after which update of a budget the cool-down, its last share, begins.
-
-    >>> cooldown_start(2000, 0.2)
-    1600
-    """
+    """Return after which update of a budget the cool-down, its last share, begins."""
     return max(1, steps - round(share * steps))
 
 

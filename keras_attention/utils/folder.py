@@ -39,14 +39,6 @@ class Folder:
 
     The manifest is a JSON object with its own sha256, which also says which version of the package wrote it.
 
-    Attributes:
-        what: Its name, for messages.
-        manifest: Name of the manifest.
-        key: An entry that only manifests of this kind have.
-        remedy: What a user does if a file is missing or damaged, as a sentence.
-        version: Version of the format. Manifests that do not say any are of version 1.
-        has_unsigned: Whether earlier versions wrote manifests without checksums.
-
     Example:
 
     >>> import tempfile
@@ -63,12 +55,12 @@ class Folder:
     False
     """
 
-    what: str
-    manifest: str
-    key: str
-    remedy: str
-    version: int = 1
-    has_unsigned: bool = False
+    what: str  # its name, for messages
+    manifest: str  # name of the manifest
+    key: str  # an entry that only manifests of this kind have
+    remedy: str  # what a user does if a file is missing or damaged, as a sentence
+    version: int = 1  # Version of the format. Manifests that do not say any are of version 1.
+    has_unsigned: bool = False  # whether earlier versions wrote manifests without checksums
 
     def seal(
         self, folder: Path, entries: Mapping[str, Any], files: Collection[str] | None = None

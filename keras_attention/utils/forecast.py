@@ -12,16 +12,6 @@ SMALL_SHARE = 0.5
 class Forecast:
     """The updates, epochs and minutes of a budget, as far as they are known; `str` says them in a line.
 
-    Attributes:
-        steps, minutes: The budget.
-        batches: Updates in an epoch; None if nobody asks for epochs.
-        advised: Updates that the recipe for this text has; None if nobody asks for advice.
-        is_fine_tuned: Whether it starts from a pretrained model.
-        early: Whether the run may end early, because the validation perplexity stops improving.
-        seconds: Time of an update, as it was measured; None if unknown.
-        source: How it was measured.
-        updates, spent: Updates and seconds of training that are done.
-
     Example:
 
     >>> forecast = Forecast(steps=2000, minutes=None, batches=160, advised=2000)
@@ -31,15 +21,17 @@ class Forecast:
     Budget: 1,600 of 2,000 updates left, 10.0 epochs, about 20 minutes, at 0.75 s an update (this run so far).
     """
 
-    steps: int | None
+    steps: int | None  # the budget
     minutes: float | None
-    batches: int | None = None
+    batches: int | None = None  # updates in an epoch; None if nobody asks for epochs
+    # Updates that the recipe for this text has; None if nobody asks for advice.
     advised: int | None = None
-    is_fine_tuned: bool = False
+    is_fine_tuned: bool = False  # whether it starts from a pretrained model
+    # Whether the run may end early, because the validation perplexity stops improving.
     early: bool = False
-    seconds: float | None = None
-    source: str = ""
-    updates: int = 0
+    seconds: float | None = None  # time of an update, as it was measured; None if unknown
+    source: str = ""  # how it was measured
+    updates: int = 0  # updates and seconds of training that are done
     spent: float = 0.0
 
     @property

@@ -48,12 +48,6 @@ class Progress:
         enabled: Whether to write anything. Defaults to True.
         initial: Number of units that were done before. Defaults to 0.
         stream: Stream to write to. Defaults to standard error.
-
-    Example:
-
-    >>> with Progress(2, "counting", "sheep") as progress:
-    ...     progress.add(1)
-    ...     progress.add(1)
     """
 
     def __init__(
@@ -266,13 +260,7 @@ class _Lines:
 
 @contextlib.contextmanager
 def activity(text: str) -> Iterator[None]:
-    """Show what is going on if it takes long: in the current progress line, or in a new one.
-
-    Example:
-
-    >>> with activity("training the tokenizer"):
-    ...     pass
-    """
+    """Show what is going on if it takes long: in the current progress line, or in a new one."""
     if _active:
         with _active[-1].during(text):
             yield

@@ -55,24 +55,6 @@ TOKENIZER_FIELDS = (
 class RunFolder:
     """The files of a run. Nothing is made or read before a method is called.
 
-    Attributes:
-        path: The folder.
-        config: Settings of the run, `config.json`.
-        tokenizer: Folder of the tokenizer.
-        store: Folder of the token stores.
-        checkpoints: Folder of the checkpoints.
-        average: The average of the last checkpoints, as a checkpoint.
-        model: The trained model, `model.keras`.
-        spec: Folder of the model's spec, which can be run without Keras.
-        translations: Translations of the test set, one per line.
-        references: Their reference translations.
-        attention: The attention of some sentences, as a web page.
-        report: All results of the run, `report.json`.
-        report_text: The same as readable text.
-        logs: Folder for TensorBoard.
-        validation_logs: Folder in `logs` for the loss of the validation set.
-        metrics: Log of the training, `metrics.jsonl`.
-
     Example:
 
     >>> import tempfile
@@ -86,17 +68,21 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.json"
         self.tokenizer = self.path / "tokenizer"
-        self.store = self.path / "store"
+        self.store = self.path / "store"  # folder of the token stores
         self.checkpoints = self.path / "checkpoints"
+        # The average of the last checkpoints, as a checkpoint.
         self.average = self.path / "averaged"
         self.model = self.path / "model.keras"
-        self.spec = self.path / "spec"
+        self.spec = self.path / "spec"  # folder of the model's spec, which can be run without Keras
+        # Translations of the test set, one per line.
         self.translations = self.path / "translations.txt"
+        # The attention of some sentences, as a web page.
         self.attention = self.path / "attention.html"
-        self.references = self.path / "references.txt"
+        self.references = self.path / "references.txt"  # their reference translations
         self.report = self.path / "report.json"
-        self.report_text = self.path / "report.txt"
+        self.report_text = self.path / "report.txt"  # the same as readable text
         self.logs = self.path / "logs"
+        # Folder in `logs` for the loss of the validation set.
         self.validation_logs = self.logs / "validation"
         self.metrics = self.path / "metrics.jsonl"
 

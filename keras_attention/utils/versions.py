@@ -31,9 +31,6 @@ def versions() -> dict[str, str]:
     """Return the versions of this package and of the libraries that a result depends on, as far as installed.
 
     If the package runs from a checkout of Git, `"commit"` is the commit. Changes since are not seen.
-
-    >>> versions()["keras_attention"]
-    '0.1.0'
     """
     found = {"keras_attention": keras_attention.__version__}
     commit = checked_out_commit(Path(keras_attention.__file__).resolve().parents[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -11,7 +10,6 @@ import numpy as np
 from keras import ops
 
 from keras_attention.utils.arguments import FromZero, Has, checked
-from keras_attention.utils.checks import check_has, check_iterable
 from keras_attention.utils.sides import encode_side, end_of, piece_of, places_without_text
 from keras_attention_viewer.codec import KINDS, Entry, make_entry
 from keras_attention_viewer.tokens import (
@@ -68,7 +66,8 @@ def predictions(
 
 
 START = "<start>"
-Links = Sequence[Sequence[int]]
+Links = Sequence[tuple[FromZero, FromZero]]
+Found = Annotated[Any, Has("a `Translation`", "text", "score", "is_finished")]
 
 
 @checked
@@ -79,10 +78,10 @@ def attention_entries(
     *,
     step: FromZero = 0,
     target: Literal["reference", "output"] = "reference",
-    target_ids: Sequence[Sequence[int]] | None = None,
+    target_ids: Sequence[Sequence[FromZero]] | None = None,
     alignments: Sequence[Links | None] | None = None,
     token_ranks: Any = None,
-    alternatives: Sequence[Sequence[Any]] | None = None,
+    alternatives: Sequence[Sequence[Found]] | None = None,
     predicted: FromZero | None = None,
 ) -> list[Entry]:
     """Read the attention of all layers and heads on sentence pairs, in one batch.
@@ -183,15 +182,6 @@ def _inside(
 
 def _check_beside(pairs: Sequence[Any], named: Mapping[str, Any]) -> None:
     """Refuse what is given beside the pairs, unless it is None or has an entry for each."""
-    for name, given in named.items():
-        if given is not None:
-            check_has(name, check_iterable(name, given), "a list", "__len__")
-            if isinstance(given, Mapping) or not all(map(_ENTRIES[name], given)):
-                raise ValueError(
-                    f"`{name}` must be a list with an entry for each pair: of `target_ids` a list of token "
-                    "ids, of `alignments` a list of pairs of word numbers, or None, of `alternatives` a list "
-                    f"of translations. Received: {given!r}"
-                )
     if not pairs or any(given is not None and len(given) != len(pairs) for given in named.values()):
         shown = ", ".join(f"{name}={given!r}" for name, given in named.items())
         raise ValueError(
@@ -223,31 +213,6 @@ def token_ranks(counts: Any) -> np.ndarray:
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     return ranks
-
-
-def _are_ids(entry: Any) -> bool:
-    return isinstance(entry, list | tuple | np.ndarray) and all(
-        isinstance(token, numbers.Integral) for token in entry
-    )
-
-
-def _are_links(entry: Any) -> bool:
-    is_list = isinstance(entry, list | tuple | np.ndarray)
-    return entry is None or (is_list and all(_are_ids(link) and len(link) == 2 for link in entry))
-
-
-def _are_translations(entry: Any) -> bool:
-    parts = "text", "score", "is_finished"
-    return isinstance(entry, list | tuple) and all(
-        hasattr(one, part) for one in entry for part in parts
-    )
-
-
-_ENTRIES = {
-    "target_ids": _are_ids,
-    "alignments": _are_links,
-    "alternatives": _are_translations,
-}
 
 
 def _described(translations: Sequence[Any]) -> list[dict[str, Any]]:

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from keras_attention.utils.arguments import Has, checked
-from keras_attention.utils.checks import (
-    check_iterable,
-    check_texts,
-)
+from keras_attention.utils.checks import check_iterable, check_texts
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.utils.sides import encode_side
 from keras_attention.visualization.attention_entries import attention_entries
