@@ -34,7 +34,7 @@ ALLOWED = {
     "evaluation": {"data", "ops", "training", "utils"},
     "visualization": {"spec", "utils"},
     "callbacks": {"evaluation", "training", "utils", "visualization"},
-    "serving": {"data", "decoding", "engine", "spec", "visualization"},
+    "serving": {"data", "decoding", "engine", "spec", "utils", "visualization"},
 }
 # Rooms above all of these.
 TOP = {"recipes", "cli"}

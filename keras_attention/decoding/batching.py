@@ -18,23 +18,18 @@ Batch = tuple[list[int], tuple[int, int]]
 class Batching(NamedTuple):
     """Groups lines into batches.
 
-    Attributes:
-        batch_tokens: Largest number of source positions of a batch, padding included.
-        batch_size: Largest number of lines in a batch; None for no limit but `batch_tokens`.
-        max_length: Largest number of positions of a source; None for no limit.
-        beam_size: Number of beams W. Wide beams leave room for fewer rows.
-        max_extra_length: Largest number of tokens that a translation may have more than its source.
-
     Example:
 
     >>> Batching(batch_tokens=64, batch_size=None, max_length=None).of_like_length([3, 0, 20, 30])
     [([3, 2], (2, 30)), ([0], (1, 3))]
     """
 
-    batch_tokens: int
+    batch_tokens: int  # largest number of source positions of a batch, padding included
+    # Largest number of lines in a batch; None for no limit but `batch_tokens`.
     batch_size: int | None
-    max_length: int | None
-    beam_size: int = 1
+    max_length: int | None  # largest number of positions of a source; None for no limit
+    beam_size: int = 1  # Number of beams W. Wide beams leave room for fewer rows.
+    # Largest number of tokens that a translation may have more than its source.
     max_extra_length: int = 0
 
     def of_like_length(self, lengths: Sequence[int]) -> list[Batch]:

@@ -35,10 +35,8 @@ class ChoicePrograms:
 class ChosenSteps:
     """The choices of one search.
 
-    Args:
-        programs: What is computed.
-        state: The states of the constraint before the first token; `{}` without one.
-        uniforms: Random numbers, float32 (B, L); None if the likeliest tokens are chosen.
+    `state` has the states of the constraint before the first token, `{}` without one; `uniforms` are random
+    numbers, float32 (B, L), or None if the likeliest tokens are chosen.
     """
 
     def __init__(self, programs: ChoicePrograms, state: Any, uniforms: np.ndarray | None = None):
@@ -47,12 +45,7 @@ class ChosenSteps:
         self._uniforms = uniforms
 
     def best(self, logits: np.ndarray, index: int) -> Continuations:
-        """Return the best allowed continuations of each beam, or the drawn one, as NumPy arrays.
-
-        Args:
-            logits: float32 (B, W, V), the model's.
-            index: Their position.
-        """
+        """Return each beam's best continuations, or the drawn one, of logits (B, W, V), as NumPy arrays."""
         uniforms = () if self._uniforms is None else self._uniforms[:, index]
         found = self._programs.choose(logits, self._state, uniforms, np.int32(index))
         return Continuations(

@@ -28,10 +28,7 @@ VOCABULARY = (
 
 
 class Ensemble:
-    """Models with one vocabulary, as the plain search takes a model.
-
-    Args:
-        models: The models, at least two.
+    """Models with one vocabulary, two or more, as the plain search takes a model.
 
     Raises:
         ValueError: If there are fewer, or they have different vocabularies.

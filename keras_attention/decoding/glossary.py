@@ -87,11 +87,8 @@ class Glossary:
     ) -> list[Request]:
         """Return requests with the translations of their terms as further phrases.
 
-        Args:
-            requests: What is asked for.
-            tokenizer: The tokenizer of the model.
-            room: Says how many tokens of further phrases fit into a translation.
-            noted: Collects the translations that do not fit, or that the vocabulary cannot spell.
+        `room` says how many tokens of further phrases fit into a translation. `noted` collects the
+        translations that do not fit, or that the vocabulary cannot spell.
         """
         found = [self.translations(request.text) for request in requests]
         code, words = len(start_of(tokenizer)), list(dict.fromkeys(itertools.chain(*found)))

@@ -98,13 +98,6 @@ def grow(
 ) -> tuple[Beams, Any, Any]:
     """Make the three moves of a step.
 
-    Args:
-        beams: The hypotheses so far.
-        found: The likeliest next tokens of the alive ones.
-        index: Their position.
-        rules: The rules of the search.
-        xp: The library of the arrays.
-
     Returns:
         The new beams, and of each alive hypothesis its last token and the one it continues, (B, W) int32.
     """
@@ -130,9 +123,7 @@ def grow_topk(found: Continuations, alive_scores: Any, xp: Any) -> Any:
     """Return the best continuations of all alive hypotheses of each sentence.
 
     Args:
-        found: The likeliest next tokens of each.
         alive_scores: (B, W) log-probabilities of the hypotheses so far.
-        xp: The library of the arrays.
 
     Returns:
         `scores` (B, C) log-probabilities, descending; `tokens` (B, C); `parents` (B, C), the continued
@@ -159,8 +150,6 @@ def grow_alive(scores: Any, is_end: Any, banks: Any, beam_size: int, xp: Any) ->
         scores: (B, C) log-probabilities, descending.
         is_end: (B, C) bool, True if the candidate ends with EOS.
         banks: (B, C, K) bool, which of the banks that share the beams each is in; None for no banks.
-        beam_size: Number of beams W.
-        xp: The library of the arrays.
 
     Returns:
         `alive_scores` (B, W), `EMPTY` in empty slots, and their indices `kept` (B, W), int32, among the
@@ -179,9 +168,7 @@ def best_of(scores: Any, number: int, banks: Any, xp: Any) -> tuple[Any, Any]:
 
     Args:
         scores: (B, C), of which none may be above the least score.
-        number: How many.
         banks: (B, C, K) bool, True in the bank of each; None for no banks.
-        xp: The library of the arrays.
     """
     if banks is None:
         scores, kept = xp.top_k(scores, number)
@@ -208,7 +195,6 @@ def grow_finished(
         finished_scores: (B, W) penalised scores, `EMPTY` in empty slots.
         sequences: (B, C, L), the candidates.
         scores: (B, C) penalised scores, `EMPTY` for candidates that do not end.
-        xp: The library of the arrays.
 
     Returns:
         The new `finished_sequences` and `finished_scores`, descending. Ties go to the older one.
@@ -249,9 +235,7 @@ def is_decided(rank: Any, beams: Beams, penalties: Any, xp: Any) -> Any:
 
     Args:
         rank: Of the stopping rule, from `RANKS`.
-        beams: The hypotheses so far.
         penalties: (B,) penalty of the longest hypothesis allowed.
-        xp: The library of the arrays.
     """
     if rank is not None:
         decisive = beams.finished_scores[:, rank]
@@ -277,11 +261,7 @@ def search_options(
 def result(found: Beams, max_lengths: Any, rules: SearchRules, xp: Any) -> BeamSearchResult:
     """Return the finished hypotheses of each sentence, or the alive ones if none has finished.
 
-    Args:
-        found: The hypotheses when the search is over.
-        max_lengths: (B,) int32, the length of unfinished hypotheses.
-        rules: The rules of the search.
-        xp: The library of the arrays.
+    `max_lengths` (B,) int32 are the lengths of unfinished hypotheses.
     """
     any_finished = exist(found.finished_scores[:, :1])
     scores = xp.where(any_finished, found.finished_scores, found.alive_scores)

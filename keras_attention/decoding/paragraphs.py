@@ -11,12 +11,7 @@ LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{2,8})*")
 
 
 def check_split_sentences(name: str, language: str) -> str:
-    """Refuse what is no language code, and any if `sentencex` is not installed.
-
-    Raises:
-        ImportError: If `sentencex` is not installed.
-        ValueError: If it is no language code.
-    """
+    """Refuse what is no language code, and any if `sentencex` is not installed."""
     if not isinstance(language, str) or not LANGUAGE.fullmatch(language):
         raise ValueError(
             f"`{name}` must be the language code of the texts, such as 'en'. "
@@ -36,14 +31,6 @@ def translate_by_sentences(
 
     What stands between two sentences stays: a space, or the empty lines between paragraphs. Where nothing
     does, as in Chinese, a space comes between the translations.
-
-    Args:
-        translate: Returns the translations of a list of sentences.
-        texts: Texts of any number of sentences.
-        language: Language code of the texts.
-
-    Returns:
-        The translations of the texts.
     """
     import sentencex
 

@@ -36,11 +36,7 @@ from keras_attention.decoding.hypotheses import (
 from keras_attention.decoding.sampled_tokens import sampled_tokens
 from keras_attention.engine.base import Beams
 from keras_attention.utils.arguments import BeamSize, Has, LengthPenalty, checked
-from keras_attention.utils.checks import (
-    check_integer,
-    check_numbers,
-    static_shape,
-)
+from keras_attention.utils.checks import check_integer, check_numbers, static_shape
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 # Tokens in the buffers of the results, which a search keeps twice.
@@ -294,13 +290,8 @@ def _frozen(done: Any, before: Beams, after: Beams) -> Beams:
 def continuations(logits, rules: SearchRules, constraint, state, index, uniforms) -> Continuations:
     """Return the likeliest tokens of each hypothesis that a constraint allows, and those that it waits for.
 
-    Args:
-        logits: (B, W, V) logits of the next token, of any float dtype.
-        rules: The rules of the search.
-        constraint: A `Constraint`, or None.
-        state: Its states.
-        index: Position of the next token.
-        uniforms: (B,) random numbers, if `rules` say that tokens are drawn.
+    Logits (B, W, V) are of any float dtype, `state` is the constraint's, and `uniforms` (B,) are random
+    numbers, if `rules` say that tokens are drawn.
     """
     if constraint is None:
         return Continuations(*best_tokens(logits, rules, None, uniforms))
@@ -319,7 +310,6 @@ def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None, wanted=
 
     Args:
         logits: (B, W, V) logits of the next token, of any float dtype.
-        rules: The rules of the search.
         allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score about `EMPTY`.
         uniforms: (B,) random numbers, if `rules` say that tokens are drawn.
         wanted: (B, W, P) further tokens, whatever their score, -1 for none. One that is there already

@@ -19,21 +19,14 @@ SHOWN_LETTERS = 60
 
 
 class Request(NamedTuple):
-    """A translation, or a sample of it.
-
-    Attributes:
-        text: The source.
-        source: Its token ids with the end token; empty for an empty text.
-        prefix: Token ids with which the translation begins.
-        phrases: Token ids of phrases that it contains, those in the prefix not named.
-        sample: Number of the sample, if translations are drawn.
-    """
+    """A translation, or a sample of it."""
 
     text: str
-    source: Sequence[int]
-    prefix: Sequence[int] = ()
+    source: Sequence[int]  # its token ids with the end token; empty for an empty text
+    prefix: Sequence[int] = ()  # token ids with which the translation begins
+    # Token ids of phrases that it contains, those in the prefix not named.
     phrases: Sequence[Sequence[int]] = ()
-    sample: int = 0
+    sample: int = 0  # number of the sample, if translations are drawn
 
 
 class RequestBatch(NamedTuple):
@@ -47,12 +40,7 @@ class RequestBatch(NamedTuple):
 
 
 class WrongText(ValueError):
-    """A text cannot be translated as it is asked for.
-
-    Args:
-        index: Number of the text in its call, from 0.
-        problem: What is wrong with it.
-    """
+    """A text cannot be translated as it is asked for."""
 
     def __init__(self, index: int, problem: str) -> None:
         super().__init__(f"Text {index} {problem}")
@@ -67,13 +55,6 @@ def read_requests(
     phrases: Sequence[Sequence[str]] | None,
 ) -> list[Request]:
     """Return a request for each text.
-
-    Args:
-        tokenizer: The tokenizer of the model.
-        texts: The sources.
-        batching: Says which sources are too long.
-        prefixes: With which each translation begins, or None.
-        phrases: Which phrases each contains, or None.
 
     Raises:
         WrongText: If a source is too long, or an empty one has a prefix or phrases.

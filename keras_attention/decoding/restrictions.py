@@ -91,14 +91,10 @@ def break_loops(
     beside: Mapping[str, Sequence[Any] | None],
     **how: Any,
 ) -> None:
-    """Put other translations in place of those with a loop, and mark them.
+    """Put translations of ever stricter translators in place of those with a loop, and mark them.
 
-    Args:
-        translators: Those of `stricter`.
-        results: The translations of each text, which are changed.
-        texts: The texts.
-        beside: Arguments of `Translator.translate` with an entry for each text, or None.
-        **how: Its other arguments.
+    `results` are changed. `beside` has arguments of `Translator.translate` with an entry for each text, or
+    None, and `how` its others.
     """
     for row in [row for row, best in enumerate(results) if has_loop(best[0].text, texts[row])]:
         asked = {name: given and [given[row]] for name, given in beside.items()}

@@ -76,11 +76,7 @@ def write_graph(
 
 
 class TextOperations:
-    """The normalisation and the SentencePiece model of a "bpe" `Tokenizer`.
-
-    Attributes:
-        pieces: tensorflow-text's tokenizer.
-    """
+    """The normalisation and the SentencePiece model of a "bpe" `Tokenizer`."""
 
     def __init__(self, tokenizer: Any) -> None:
         import tensorflow_text

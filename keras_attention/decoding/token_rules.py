@@ -29,13 +29,7 @@ ANY = -2
 
 
 class RestrictedTokens:
-    """No n-gram twice, no banned sequence of tokens, no end before a least length, the end after a greatest.
-
-    Args:
-        vocabulary_size: Number of tokens V.
-        end_token_id: The EOS token.
-        rules: Which; prefixes are another constraint's.
-    """
+    """No n-gram twice, no banned sequence of tokens, no end before a least length nor after a greatest."""
 
     def __init__(self, vocabulary_size: int, end_token_id: int, rules: TokenRules):
         self.vocabulary_size, self.end_token_id = vocabulary_size, end_token_id

@@ -72,11 +72,7 @@ BATCH_TOKENS = 2048
 
 
 def attention_of(model: Any) -> Any:
-    """Return what has the `attention_scores` of a translator's model: itself, or a spec's in NumPy.
-
-    Raises:
-        SpecError: If it has none to read.
-    """
+    """Return what has the `attention_scores` of a translator's model: itself, or a spec's in NumPy."""
     check_head(model, None)
     return WatchedSpec(model) if isinstance(model, TransformerSpec) else model
 

@@ -44,12 +44,7 @@ from keras_attention.utils.arguments import (
     check_fields,
     checked,
 )
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_has,
-    check_integer,
-    check_texts,
-)
+from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_texts
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.sides import LANGUAGES, in_languages
 

@@ -19,27 +19,22 @@ class UnusualText(UserWarning):
 class UnusualTexts:
     """Collects the numbers of unusual texts, for one message about all of them.
 
-    Attributes:
-        what: What the texts are called in the message.
-        first: Number of the next text.
-        count: How many texts were looked at.
-        longest: Tokens of the longest source in training, end token included; None if not known.
-        long: Numbers of the texts that are longer.
-        unknown: Numbers of the texts that consist mostly of unknown characters.
-        unmet: Numbers of the texts whose translations lack one of the glossary, each with that.
-
     Example:
 
     >>> UnusualTexts("lines", count=500, longest=40, long=[7, 300]).message()
     '2 of 500 lines are longer than any in training (40 tokens): 7, 300. Split them into sentences.'
     """
 
-    what: str = "texts"
-    first: int = 0
-    count: int = 0
+    what: str = "texts"  # what the texts are called in the message
+    first: int = 0  # number of the next text
+    count: int = 0  # how many texts were looked at
+    # Tokens of the longest source in training, end token included; None if not known.
     longest: int | None = None
+    # Numbers of the texts that are longer.
     long: list[int] = dataclasses.field(default_factory=list)
+    # Numbers of the texts that consist mostly of unknown characters.
     unknown: list[int] = dataclasses.field(default_factory=list)
+    # Numbers of the texts whose translations lack one of the glossary, each with that.
     unmet: list[tuple[int, str]] = dataclasses.field(default_factory=list)
 
     def add(self, sources: Sequence[Sequence[int]], tokenizer: Any, longest: int | None) -> None:

@@ -89,59 +89,37 @@ class SteppingEngine(Engine):
 
 
 class Draws(NamedTuple):
-    """How tokens are drawn at random; `decoding.sampling` says what the numbers mean.
+    """How tokens are drawn at random; `decoding.sampling` says what the numbers mean."""
 
-    Attributes:
-        uniforms: float32 (B, L), a random number for each token.
-        temperature: What logits are divided by.
-        top_k: How many of the likeliest tokens may be drawn; 0 for all.
-        top_p: The probability that they have together; 1 for all.
-    """
-
-    uniforms: np.ndarray
-    temperature: float
-    top_k: int
-    top_p: float
+    uniforms: np.ndarray  # float32 (B, L), a random number for each token
+    temperature: float  # what logits are divided by
+    top_k: int  # how many of the likeliest tokens may be drawn; 0 for all
+    top_p: float  # the probability that they have together; 1 for all
 
 
 class TokenRules(NamedTuple):
-    """Which tokens may follow; see `decoding.restrictions`.
+    """Which tokens may follow; see `decoding.restrictions`."""
 
-    Attributes:
-        ngram: No n-gram of this many tokens occurs twice; 0 for no such rule.
-        min_length: No hypothesis of fewer tokens ends, the end not counted.
-        max_length: Each hypothesis of so many tokens ends; 0 for no such rule.
-        banned: int32 (phrases, P), token sequences that do not occur; -1 behind. None for none.
-        prefixes: int32 (B, P), with which hypotheses begin, whatever else is said; -1 behind. None for none.
-    """
-
-    ngram: int = 0
-    min_length: int = 0
-    max_length: int = 0
+    ngram: int = 0  # no n-gram of this many tokens occurs twice; 0 for no such rule
+    min_length: int = 0  # no hypothesis of fewer tokens ends, the end not counted
+    max_length: int = 0  # each hypothesis of so many tokens ends; 0 for no such rule
+    # int32 (phrases, P), token sequences that do not occur; -1 behind. None for none.
     banned: np.ndarray | None = None
+    # int32 (B, P), with which hypotheses begin, whatever else is said; -1 behind. None for none.
     prefixes: np.ndarray | None = None
 
 
 class SearchOptions(NamedTuple):
-    """How a whole search is made; `decoding.hypotheses.search_options` makes it.
+    """How a whole search is made; `decoding.hypotheses.search_options` makes it."""
 
-    Attributes:
-        beam_size: W.
-        max_length: L, the size of the sequences.
-        length_penalty: The paper's alpha.
-        penalties: float32 (L + 1,), what alpha comes to for hypotheses of each length.
-        decisive_slot: A sentence is done when its finished hypothesis of this rank cannot be beaten.
-        rules: Which tokens may follow; None for all.
-        draws: How tokens are drawn, for a beam of 1; None for the likeliest.
-    """
-
-    beam_size: int
-    max_length: int
+    beam_size: int  # W
+    max_length: int  # L, the size of the sequences
     length_penalty: float
-    penalties: np.ndarray
+    penalties: np.ndarray  # float32 (L + 1,), what alpha comes to for hypotheses of each length
+    # A sentence is done when its finished hypothesis of this rank cannot be beaten.
     decisive_slot: int
-    rules: TokenRules | None = None
-    draws: Draws | None = None
+    rules: TokenRules | None = None  # which tokens may follow; None for all
+    draws: Draws | None = None  # how tokens are drawn, for a beam of 1; None for the likeliest
 
 
 class Beams(NamedTuple):

@@ -23,21 +23,15 @@ from keras_attention.spec import BlockSpec, NormSpec, SSRUSpec
 
 
 class Step(NamedTuple):
-    """What a step of the decoder reads, besides what the last one left.
+    """What a step of the decoder reads, besides what the last one left."""
 
-    Attributes:
-        token_ids: The last tokens (B, W).
-        position: The encoding of their position, (1, D), or of those of tokens in a row, (W, D).
-        start: Where their keys and values are written: the slot of the first beam's.
-        history_bias: (B, 1, W, P), 0 at the slots of a beam's own history and at its own new one,
-            `operations.masked` at all others.
-        parents: Of each row (R,) the row of the last step that it continues; None without cells.
-    """
-
-    token_ids: Any
-    position: Any
-    start: Any
+    token_ids: Any  # the last tokens (B, W)
+    position: Any  # the encoding of their position, (1, D), or of those of tokens in a row, (W, D)
+    start: Any  # where their keys and values are written: the slot of the first beam's
+    # (B, 1, W, P), 0 at the slots of a beam's own history and at its own new one, `operations.masked` at
+    # all others.
     history_bias: Any
+    # Of each row (R,) the row of the last step that it continues; None without cells.
     parents: Any = None
 
 
@@ -47,8 +41,6 @@ def encode(
     """Return the memory of `Transformer.encode`.
 
     Args:
-        operations: The operations.
-        weights: Prepared weights.
         token_ids: Source ids (B, S).
         positions: Encodings of the positions, (S, D).
 
@@ -104,9 +96,6 @@ def decode(
     """One step of `Transformer.decode_step`, its beams in one buffer.
 
     Args:
-        operations: The operations.
-        weights: Prepared weights.
-        step: What is read.
         buffers: For each block the keys and values (B, N, P, d) so far; of a cell only the states
             (B, W, D) after the last step, in float32, zeros at first.
         memory: The keys and values of `encode`.

@@ -30,21 +30,13 @@ MOST_WATCHED, MOST_NAMES = 3, 16
 
 
 class Wanted(NamedTuple):
-    """A translation whose attention is wanted, as a job.
+    """A translation whose attention is wanted, as a job."""
 
-    Attributes:
-        name: What the user has called the model.
-        translator: What has translated, but for the mask.
-        text: The source.
-        translation: The translation.
-        masked, contrast: As in `fields.Tried`.
-    """
-
-    name: str
-    translator: Any
+    name: str  # what the user has called the model
+    translator: Any  # what has translated, but for the mask
     text: str
     translation: Translation
-    masked: tuple[int, ...] = ()
+    masked: tuple[int, ...] = ()  # as in `fields.Tried`
     contrast: tuple[tuple[int, ...], ...] = ()
 
 

@@ -36,23 +36,14 @@ PACKED = {"deflate": 15, "gzip": 31, "x-gzip": 31}
 
 
 class Limits(NamedTuple):
-    """How much a server takes.
+    """How much a server takes."""
 
-    Attributes:
-        characters: Of all texts of a request.
-        texts: In a request.
-        lines: With text, in a request.
-        line: Characters of a line: the time of a search grows with its square.
-        waiting: Requests in the queue.
-        body: Bytes of a request's body.
-    """
-
-    characters: int = 5_000
-    texts: int = 100
-    lines: int = 500
-    line: int = 2_000
-    waiting: int = 256
-    body: int = 1 << 20
+    characters: int = 5_000  # of all texts of a request
+    texts: int = 100  # in a request
+    lines: int = 500  # with text, in a request
+    line: int = 2_000  # characters of a line: the time of a search grows with its square
+    waiting: int = 256  # requests in the queue
+    body: int = 1 << 20  # bytes of a request's body
 
 
 def refusal(message: str, status: int = 400, **headers: str) -> HTTPException:
@@ -180,25 +171,16 @@ async def _parts(request: Request, body: bytes) -> list[tuple[str, Any]]:
 
 
 class Asked(NamedTuple):
-    """What is to be translated.
-
-    Attributes:
-        texts: The texts.
-        parts: For each its lines, or texts of HTML, in turn with what separates them, which stays.
-        is_html: Whether there are tags and entities.
-        is_list: Whether they came as a list.
-        source: Code of their language, or `"auto"`.
-        target: Code of the language to translate to.
-        alternatives: How many further translations are wanted.
-    """
+    """What is to be translated."""
 
     texts: Sequence[str]
+    # For each its lines, or texts of HTML, in turn with what separates them, which stays.
     parts: Sequence[Sequence[str]]
-    is_html: bool
-    is_list: bool
-    source: str
-    target: str
-    alternatives: int
+    is_html: bool  # whether there are tags and entities
+    is_list: bool  # whether they came as a list
+    source: str  # code of their language, or `"auto"`
+    target: str  # code of the language to translate to
+    alternatives: int  # how many further translations are wanted
 
 
 def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
@@ -239,19 +221,13 @@ def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
 
 
 class Tried(NamedTuple):
-    """What the page changes in a translation, and asks of it; tokens count from 0.
+    """What the page changes in a translation, and asks of it; tokens count from 0."""
 
-    Attributes:
-        prefix: With what it must begin.
-        heads: Which heads are switched off.
-        masked: Tokens of the source that nothing reads.
-        contrast: A token of the translation and the rank of another one; then the tokens of each word of the
-            source. Nothing if it is not asked why the one is there and not the other.
-    """
-
-    prefix: str
-    heads: tuple[Head, ...]
-    masked: tuple[int, ...]
+    prefix: str  # with what it must begin
+    heads: tuple[Head, ...]  # which heads are switched off
+    masked: tuple[int, ...]  # tokens of the source that nothing reads
+    # A token of the translation and the rank of another one; then the tokens of each word of the source.
+    # Nothing if it is not asked why the one is there and not the other.
     contrast: tuple[tuple[int, ...], ...]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keras_attention.data.model_card import languages_of
-from keras_attention.data.symbols import language_hint
+from keras_attention.utils.checks import did_you_mean
 
 CODE = re.compile(r"[a-z]{2,8}([-_][a-z0-9]{1,8})*", re.IGNORECASE)
 # English names of languages, as LibreTranslate gives them; others go by their code.
@@ -55,20 +55,13 @@ MOST_CHOSEN = 1000
 
 
 class ServedModel(NamedTuple):
-    """A model that translates one language into another, or between many.
+    """A model that translates one language into another, or between many."""
 
-    Attributes:
-        name: What the user has called it.
-        source: Code of the language that it reads if nothing else is asked for.
-        target: Code of the language that it writes.
-        translator: The `Translator`, for these two.
-        codes: All languages of a model for many, by their codes in small letters.
-    """
-
-    name: str
-    source: str
-    target: str
-    translator: Any
+    name: str  # what the user has called it
+    source: str  # code of the language that it reads if nothing else is asked for
+    target: str  # code of the language that it writes
+    translator: Any  # the `Translator`, for these two
+    # All languages of a model for many, by their codes in small letters.
     codes: Mapping[str, str] = {}
 
     def __str__(self) -> str:
@@ -193,7 +186,7 @@ class Directions:
         if source == "auto" and (sources or is_many):
             reason = "This server detects no language: name the source"
         unknown = next((code for code in (source, target) if code not in self._codes), "")
-        hint = language_hint(unknown, self._codes) if unknown != "auto" else ""
+        hint = did_you_mean(unknown, sorted(self._codes)) if unknown != "auto" else ""
         said = "; ".join(map(str, self._models))
         raise LookupError(f"{reason}.{hint} It translates {said}.")
 

@@ -13,17 +13,12 @@ from keras_attention.decoding.unusual_texts import UnusualTexts
 
 
 class Job(NamedTuple):
-    """What somebody waits for.
-
-    Attributes:
-        request: What is asked for.
-        answer: Receives the answer, or the error; may be cancelled before the work begins.
-        size: How much work it is, as `Worker.most_at_once` counts it.
-    """
+    """What somebody waits for."""
 
     request: Any
+    # Receives the answer, or the error; may be cancelled before the work begins.
     answer: Future[Any]
-    size: int = 1
+    size: int = 1  # how much work it is, as `Worker.most_at_once` counts it
 
 
 class QueueFull(Exception):
@@ -104,19 +99,12 @@ class Worker:
 
 
 class Texts(NamedTuple):
-    """Texts to translate, as a job.
+    """Texts to translate, as a job."""
 
-    Attributes:
-        translator: The `Translator`.
-        texts: The texts, none empty.
-        n_best: Number of translations.
-        prefix: With what each translation must begin.
-    """
-
-    translator: Any
-    texts: Sequence[str]
+    translator: Any  # the `Translator`
+    texts: Sequence[str]  # the texts, none empty
     n_best: int
-    prefix: str = ""
+    prefix: str = ""  # with what each translation must begin
 
 
 def translate_together(jobs: Sequence[Job]) -> None:
