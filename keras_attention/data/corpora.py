@@ -277,6 +277,15 @@ def _own_corpus(
         name, *languages, False, own,
         train=texts["train"], validation=texts["validation"], test=texts.get("test"), parts=parts,
     ).filtered(filters).check()  # fmt: skip
+    symbols = tuple(sorted(_checked_parts(given)))
+    # Known once all parts have been read.
+    blank = sum(getattr(part, "blank_lines", 0) for part in given.values())
+    description = f"{own}; {blank:,} blank lines skipped" if blank else own
+    return dataclasses.replace(corpus, description=description, symbols=symbols)
+
+
+def _checked_parts(given: Mapping[str, Iterable[Pair]]) -> set[str]:
+    """Refuse held-out parts that say nothing of the training part; return the tags of that."""
     held = {split: part for split, part in given.items() if split != "train"}
     for split, counts in found_in(given["train"], held, sides=2).items():
         if counts["different"] == counts["trained"]:
@@ -285,8 +294,6 @@ def _own_corpus(
                 f"it out to hold out pairs of `train`. Received: {counts['different']:,} different pairs, "
                 "all of which are in `train`, too"
             )
-    blank = sum(getattr(part, "blank_lines", 0) for part in given.values())
-    description = f"{own}; {blank:,} blank lines skipped" if blank else own
     tags: dict[str, set[str]] = {
         split: getattr(part, "tags", set()) for split, part in given.items()
     }
@@ -296,8 +303,7 @@ def _own_corpus(
                 f"`{split}` has the tags {', '.join(sorted(found - tags['train']))}, which `train` lacks: a "
                 "model cannot learn these languages. Leave them out there, or add pairs to `train`."
             )
-    symbols = tuple(sorted(tags["train"]))
-    return dataclasses.replace(corpus, description=description, symbols=symbols)
+    return tags["train"]
 
 
 LOADERS: dict[str, Callable[[tuple[str, str], Origin], Corpus]] = {

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from email.message import Message
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from filelock import Timeout
 
@@ -235,6 +235,15 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
+def _answer(wanted: _Wanted, headers: dict[str, str], timeout: float) -> Any:
+    try:
+        request = urllib.request.Request(wanted.url, headers=headers)
+        return urllib.request.build_opener(_Redirects).open(request, timeout=timeout)
+    except (ValueError, http.client.InvalidURL) as error:
+        # Of urllib, which does not say what it cannot read.
+        raise wanted.refused(f"its address, or where that leads, is wrong ({error}).") from error
+
+
 def _fetch(wanted: _Wanted, part: Path, timeout: float) -> None:
     """Append to `part` what is missing; raise unless the file is then complete.
 
@@ -251,8 +260,7 @@ def _fetch(wanted: _Wanted, part: Path, timeout: float) -> None:
         if validator:
             headers["If-Range"] = validator
     try:
-        request = urllib.request.Request(wanted.url, headers=headers)
-        response = urllib.request.build_opener(_Redirects).open(request, timeout=timeout)
+        response = _answer(wanted, headers, timeout)
     except urllib.error.HTTPError as error:
         if error.code != 416:
             raise
@@ -262,9 +270,6 @@ def _fetch(wanted: _Wanted, part: Path, timeout: float) -> None:
         raise ConnectionError(
             "the server does not have that part of the file; the download starts again"
         ) from error
-    # Of urllib, which does not say what it cannot read.
-    except (ValueError, http.client.InvalidURL) as error:
-        raise wanted.refused(f"its address, or where that leads, is wrong ({error}).") from error
     with response:
         is_resumed = response.status == 206
         start, total = _range(response.headers) if is_resumed else (0, None)

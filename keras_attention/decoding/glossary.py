@@ -15,24 +15,12 @@ from keras_attention.data.text_files import lines_of, packing_of
 from keras_attention.decoding.requests import Request, contains
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.checks import has_surrogate
+from keras_attention.utils.scripts import has_no_spaces
 from keras_attention.utils.sides import encode_side, start_of
 
 LARGEST_FILE = 16 << 20
 MOST_TERMS = 100_000
 LONGEST_SIDE = 200  # characters
-# Scripts whose words have no spaces between them: Thai, Lao, Tibetan, Burmese, Khmer, and from the kana and
-# Chinese characters on those of both planes; Hangul has spaces.
-NO_SPACES = (
-    (0x0E00, 0x0FFF),
-    (0x1000, 0x109F),
-    (0x1780, 0x17FF),
-    (0x3040, 0x30FF),
-    (0x31F0, 0x31FF),
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x3FFFF),
-)
 
 
 class Glossary:
@@ -205,4 +193,4 @@ def _is_boundary(text: str, place: int) -> bool:
 def _is_letter(char: str) -> bool:
     """Whether a character is of a word, in a script with spaces between words."""
     is_word = char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
-    return is_word and not any(first <= ord(char) <= last for first, last in NO_SPACES)
+    return is_word and not has_no_spaces(char)
