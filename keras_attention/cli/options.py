@@ -115,12 +115,8 @@ def add_options(
 ) -> None:
     """Add an option for every field of a class; what is not given leaves no trace in the result.
 
-    Args:
-        group: An argparse parser or a group of one.
-        cls: A dataclass or a `TypedDict`. Its docstring describes every field.
-        names: The fields, in the order of the help; all if not given.
-        defaults: What the help says is taken if an option is not given, in place of the field's default.
-        aliases: Further names of options.
+    The class is a dataclass or a `TypedDict` whose docstring describes every field; `names` are those wanted,
+    in the order of the help. `defaults` are what the help says is taken in place of a field's default.
     """
     help_of = meanings(cls)
     for name in rules(cls) if names is None else names:

@@ -51,12 +51,8 @@ def run_server(
 ) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
-    Args:
-        program: Name of the command, for what it says.
-        options: With what `add_address_options` added.
-        make_service: Makes the `Service`, when it is certain that there is somewhere to listen.
-        origins: Pages of these origins may ask, too.
-        page: What the address ends in, when it is said.
+    `make_service` makes the `Service` when it is certain that there is somewhere to listen. Pages of
+    `origins` may ask, too; `page` is what the address ends in, when it is said.
 
     Raises:
         ImportError: If the extra `serve` is not installed.

@@ -64,10 +64,8 @@ class MixedBatches(TokenBatches):
     its share. So `batch(epoch, i)` is a pure function of the stores, the arguments, epoch and i, as in
     `TokenBatches`. An epoch has as many batches as a pass over each corpus together.
 
-    Args:
-        stores: The `TokenStore` of each corpus by its name, all of one tokenizer.
-        stages: What `parse_mixture` returned for these names.
-        **options: Arguments of `TokenBatches`, which shuffle.
+    The stores, by the names of their corpora, are of one tokenizer; `stages` are what `parse_mixture`
+    returned.
     """
 
     @checked

@@ -51,19 +51,12 @@ def incremental_search(
     chosen: ChosenSteps | None = None,
     made: Callable[[int], None] | None = None,
 ) -> BeamSearchResult:
-    """Search like `beam_search`, with the same results.
+    """Search like `beam_search`, with the same results, as NumPy arrays.
 
-    Args:
-        state: The state of a new search in an engine, which has encoded the sentences.
-        max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
-        rules: Size of the beam, special tokens and length penalty.
-        stop: When a sentence is done; see `beam_search`.
-        max_length: L, the size of the results.
-        chosen: Chooses tokens from the logits, by a constraint or at random; None for the likeliest.
-        made: Is told after each step how many tokens the longest hypotheses have. Defaults to none.
-
-    Returns:
-        A `BeamSearchResult` of NumPy arrays.
+    `state` is that of a new search in an engine, which has encoded the sentences; `max_lengths` (B,) are the
+    longest hypotheses allowed, EOS included, and `max_length` L is the size of the results. `chosen` chooses
+    tokens from the logits, by a constraint or at random; None is for the likeliest. `made` is told after each
+    step how many tokens the longest hypotheses have.
     """
     limits = np.clip(np.asarray(max_lengths, "int32"), 0, max_length)
     width = num_candidates(rules.beam_size)

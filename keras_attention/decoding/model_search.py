@@ -49,13 +49,8 @@ class ModelSearch:
     """Searches the translations of source ids.
 
     The plain search runs `beam_search` over the model's `decode_step`, compiled for each batch shape. An
-    engine finds the same results faster; one is used if it can run the model's `spec()`.
-
-    Args:
-        model: The model, or its spec, as `Translator` takes it; or an `Ensemble`.
-        beam_size, length_penalty, max_extra_length, precision, engine, constraint: As of `Translator`.
-        sampling: How translations are drawn, for a beam of 1; None to search the likeliest.
-        rules: Which tokens may follow in all translations; None for all.
+    engine finds the same results faster; one is used if it can run the model's `spec()`. The arguments are
+    those of `Translator`, a `sampling` for a beam of 1, and `rules` for the tokens of all translations.
 
     Raises:
         ValueError: If the precision or the engine is unknown, or cannot decode this model.
@@ -192,15 +187,9 @@ class ModelSearch:
     ) -> Iterator[tuple[list[int], BeamSearchResult]]:
         """Search the translations of sources, batch by batch, with the model's current weights.
 
-        Args:
-            requests: What is asked for; those with an empty source are skipped.
-            batching: Decides which sources are searched together.
-            progress: Shows when a batch compiles first.
-            n_best: Number of hypotheses that must be certain.
-
-        Returns:
-            An iterator of the indices of a batch's requests, and a `BeamSearchResult` of NumPy arrays. It may
-            have further rows, with empty slots.
+        Yields the indices of a batch's requests, and a `BeamSearchResult` of NumPy arrays, which may have
+        further rows, with empty slots. Those with an empty source are skipped; `n_best` hypotheses
+        are certain.
 
         Raises:
             NonFiniteModel: If a weight of the model is infinite or NaN.

@@ -55,17 +55,7 @@ class Pivot:
     def translate(
         self, texts: str | Iterable[str], n_best: int = 1, unusual: Any = None, **asked: Any
     ) -> Any:
-        """Return the second translator's `n_best` translations of the first one's best; see its `translate`.
-
-        Args:
-            texts: A string, or an iterable of strings.
-            n_best: Number of translations.
-            unusual: As of `Translator.translate`; of the texts, not of those between.
-            **asked: `unique`, `prefixes` and `phrases` of `Translator.translate`, for the second.
-
-        Returns:
-            A list of `Translation` for a string, or a list of such lists for several.
-        """
+        """Return the second translator's translations of the first one's best; see its `translate`."""
         texts = texts if isinstance(texts, str) else check_texts("texts", texts)
         between = self.first(texts, unusual)
         found: list[list[Translation]] | list[Translation] = self.second.translate(

@@ -104,10 +104,8 @@ def check_room(
 ) -> None:
     """Raise a `WrongText` if what a translation must contain is longer than it may be.
 
-    Args:
-        requests: What is asked for, one for each text.
-        limits: The greatest lengths of each translation, end token included, by how to raise them.
-        min_length: The least length of all, end token not included.
+    Each request has its greatest lengths, end token included, by how to raise them; `min_length` is the least
+    of all, end token not included.
     """
     for index, (request, own) in enumerate(zip(requests, limits, strict=True)):
         need = max(min_length, len(request.prefix) + sum(map(len, request.phrases))) + 1

@@ -14,15 +14,9 @@ from keras_attention.decoding.sampling import Sampling
 
 
 def sampled_tokens(logits: Any, uniforms: Any, sampling: Sampling) -> Any:
-    """Return a random token of each row.
+    """Return a random token of each row of logits, float32 (R, V): ids, int32 (R, 1).
 
-    Args:
-        logits: float32 (R, V).
-        uniforms: float32 (R,), from 0 to less than 1.
-        sampling: Which tokens may be drawn, with which probability.
-
-    Returns:
-        Ids, int32 (R, 1).
+    `uniforms`, float32 (R,), are from 0 to less than 1.
     """
     largest = ops.max(logits, axis=-1, keepdims=True)
     weights = ops.exp((logits - largest) / sampling.temperature)

@@ -147,13 +147,9 @@ class _Cache(NamedTuple):
 
 
 class ModelOperations:
-    """A spec's weights as variables, its search, and its log-probabilities.
+    """A spec's weights as variables, to be saved, its search, and its log-probabilities.
 
-    Attributes:
-        spec: The spec.
-        options: How it searches.
-        variables: All variables, to be saved.
-        longest: Largest number of tokens of a source, and of a target.
+    `longest` are the largest numbers of tokens of a source, and of a target.
     """
 
     def __init__(self, spec: TransformerSpec, options: SearchOptions) -> None:
@@ -217,12 +213,9 @@ class ModelOperations:
         return -tf.reduce_sum(tf.reshape(losses, (rows, length)), axis=1)
 
     def search(self, source_ids: Any, limits: Any, rank: Any) -> BeamSearchResult:
-        """Search like `beam_search`.
+        """Search like `beam_search`, for sources (B, S) and the longest hypothesis of each (B,), 0 for none.
 
-        Args:
-            source_ids: (B, S).
-            limits: (B,), the longest hypothesis of each sentence; 0 searches none.
-            rank: A sentence is done when its finished hypothesis of this rank cannot be beaten.
+        A sentence is done when its finished hypothesis of this rank cannot be beaten.
         """
         spec, beam_size = self.spec, self.options.beam_size
         rules = SearchRules(

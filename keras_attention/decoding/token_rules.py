@@ -43,12 +43,7 @@ class RestrictedTokens:
         self._last = banned[np.arange(len(banned)), lengths - 1].astype("int32")
 
     def start(self, max_lengths: Sequence[int], beam_size: int) -> Any:
-        """Return the states for a batch: the hypotheses so far, (B, W, L).
-
-        Args:
-            max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
-            beam_size: Number of beams W.
-        """
+        """Return the states for a batch: the hypotheses so far, (B, W, L)."""
         lengths = check_counts("max_lengths", max_lengths)
         size = max(1, int(lengths.max(initial=1)))
         return for_each_beam({"tokens": np.full((len(lengths), size), -1, "int32")}, beam_size)
@@ -145,12 +140,7 @@ class AllOf:
 class SearchConstraint:
     """All that is asked of the hypotheses of a search, as one constraint.
 
-    Args:
-        model: The model, for its vocabulary and end token.
-        text_constraint: A `TextConstraint`, or None.
-        rules: Rules for the tokens of all sentences, or None.
-        has_phrases: Whether there are phrases that must occur.
-        has_prefixes: Whether hypotheses begin with given tokens, whatever else is asked of them.
+    Phrases must occur; prefixes are what hypotheses begin with, whatever else is asked of them.
     """
 
     def __init__(

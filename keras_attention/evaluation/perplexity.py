@@ -56,13 +56,7 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
 class PerplexityMeter:
     """`perplexity` of one model, compiled once for all measurements; each uses the current weights.
 
-    Args:
-        model: As for `perplexity`, which has the call's argument, too.
-        loss: A `LabelSmoothedCrossentropy` to measure, too.
-
-    Attributes:
-        last_loss: Mean `loss` per target token in the last measurement, without dropout; None before the
-            first measurement, and without `loss`.
+    With a `loss`, `last_loss` is its mean per target token in the last measurement, without dropout.
     """
 
     @checked

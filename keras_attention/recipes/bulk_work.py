@@ -95,11 +95,8 @@ class TextFile:
 class BulkWork:
     """Work on text files whose results get a folder, perhaps in a bucket.
 
-    Args:
-        output_dir: The folder: a new one, or that of the same work, which is then continued.
-        inputs: The files. The result of `corpus/a.en.gz` is called `a.en`.
-        settings: Everything that decides the results, for the manifest, as JSON.
-        chunk_lines: Lines in a chunk.
+    The folder is a new one, or that of the same work, which is then continued: `settings`, as JSON, are all
+    that decides the results. The result of `corpus/a.en.gz` is called `a.en`.
     """
 
     def __init__(

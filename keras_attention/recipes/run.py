@@ -47,19 +47,10 @@ class Run:
     Its parts are made when they are first asked for: the tokenizer, the batches, the model. `started` claims
     the folder; what follows within it, and in which order, says `recipes.order`.
 
-    Args:
-        corpus: What to train on.
-        config: The settings.
-        folder: The run's folder.
-        shared: Folder of `tokenizer/` and `store/`, which several runs may share. Defaults to the run's own.
-        finish, callbacks: See `train_translation`.
-
-    Attributes:
-        corpus, config, callbacks: The arguments; with `finish`, `started` changes the budget.
-        folder: The `RunFolder`.
-        devices: The devices that the run uses.
-        training: Figures of the training, after `train`: `updates`, `minutes`, `history` and others.
-        report: The report of a finished run, else None.
+    Several runs may have one `shared` folder of `tokenizer/` and `store/`; by default each has its own. With
+    `finish`, as of `train_translation`, `started` changes the budget. `training` has the figures of the
+    training afterwards, such as `updates`, `minutes` and `history`; `report` that of a finished run, else
+    None.
     """
 
     # Settings beside those of `TranslationConfig` that identify a run, and those that may change.

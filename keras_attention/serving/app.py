@@ -71,10 +71,7 @@ GONE = 499  # The client has closed the connection: nobody reads this, but it is
 class Service:
     """Answers the requests of clients.
 
-    Args:
-        models: The models.
-        limits: How much is taken.
-        start_keras: Imports Keras and its backend, for the page; None for no page.
+    `start_keras` imports Keras and its backend, for the page; None for no page.
     """
 
     def __init__(

@@ -163,9 +163,8 @@ class Directions:
     def find(self, source: str, target: str) -> ServedModel:
         """Return the model for a pair of languages: the first that translates it.
 
-        Args:
-            source: A code in small letters; or `"auto"`, if only one language is translated to `target`.
-            target: A code.
+        Codes are in small letters; the source may be `"auto"`, if only one language is translated to the
+        target.
 
         Raises:
             LookupError: If there is none.

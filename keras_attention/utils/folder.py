@@ -135,11 +135,8 @@ def claimed(
 ) -> Iterator[None]:
     """Keep other processes out of a folder, which need not exist. A killed process holds no claim.
 
-    Args:
-        path: The folder. Its parents are made.
-        what: What is done there, for messages.
-        timeout: Seconds to wait for another process.
-        lock: Where the lock is. Defaults to beside the folder.
+    `what` is done there, for messages; `timeout` seconds are waited. The lock is beside the folder unless it
+    is said where.
 
     Raises:
         ValueError: If another process has it.

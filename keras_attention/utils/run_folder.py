@@ -193,11 +193,8 @@ class RunFolder:
     ) -> None:
         """Refuse a folder that holds something else than this run. Nothing is changed.
 
-        Args:
-            settings: JSON-serialisable settings that decide the result of the run, including the
-                fingerprint of the training text.
-            changeable: Names of settings that may change when a run is resumed, such as its budget.
-            reasons: Why a setting, by name, may not change, as the end of a sentence.
+        `settings` decide the result of the run, the fingerprint of the training text among them; `reasons`
+        say, as the end of a sentence, why one of them may not change.
         """
         there = self.check_own()
         if there and self.has_trained():

@@ -31,14 +31,9 @@ def predictions(
 ) -> list[list[dict[str, Any]] | None]:
     """Return what a model thought of each token of translations, ready for `make_entry`.
 
-    Args:
-        logits: Of the next token at each position, `(B, T, V)`.
-        predicted: For each of the B translations the tokens that stand there, at most T.
-        tokenizer: The model's `Tokenizer`.
-
-    Returns:
-        For each translation a list with a dict for each token: its probability `"p"`, and the likeliest
-        `"others"`, at most five pairs of a piece and its probability. None if a logit is not finite.
+    Of logits `(B, T, V)` of the next tokens, and of the tokens of each translation, at most T. For each token
+    there is a dict with its probability `"p"` and the likeliest `"others"`, at most five pairs of a piece and
+    its probability; for a translation None if a logit is not finite.
     """
     ids = np.zeros(logits.shape[:2], "int32")
     for row, tokens in enumerate(predicted):
