@@ -195,7 +195,6 @@ class Checkpoints(RunCallback):
         return None
 
     def _take(self, manifest: dict[str, Any]) -> None:
-        """Restore the state of this callback from a checkpoint's manifest."""
         self.epoch, self.batch = manifest["epoch"], manifest["batch"]
         self.updates = self._saved_updates = manifest["updates"]
         self.seconds = manifest["seconds"]

@@ -85,7 +85,6 @@ class MetricsLog:
         return [self._entry(number, line) for number, line in enumerate(self._lines(), start=1)]
 
     def _lines(self) -> list[bytes]:
-        """Return the complete lines."""
         content = self.path.read_bytes() if self.path.exists() else b""
         return [line + b"\n" for line in content.split(b"\n")[:-1]]
 

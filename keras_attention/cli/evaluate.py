@@ -190,7 +190,6 @@ def _compare_models(
 
 
 def _evaluate_run(options: argparse.Namespace, model: str, search: Mapping[str, Any]) -> None:
-    """Show the report on a run: its checkpoints and their average."""
     from keras_attention.evaluation.report import Sentences
     from keras_attention.recipes.finished_run import FinishedRun
 
@@ -209,7 +208,6 @@ def _evaluate_run(options: argparse.Namespace, model: str, search: Mapping[str, 
 
 
 def _given_lines(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Return the lines of both files; as many in one as in the other."""
     pairs = list(FilePairs(options.source_file, options.reference_file))
     return [source for source, _ in pairs], [reference for _, reference in pairs]
 

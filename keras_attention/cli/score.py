@@ -93,7 +93,6 @@ def main(arguments: Sequence[str], program: str) -> None:
 
 
 def _score_corpus(options: argparse.Namespace, many: dict[str, Any]) -> None:
-    """Many files or large ones, in chunks."""
     if options.source_file is None:
         raise ValueError("--output-dir needs --source-file and --target-file.")
     sources = expanded("--source-file", options.source_file)

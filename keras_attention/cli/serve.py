@@ -115,7 +115,6 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
 
 
 def _glossaries(options: argparse.Namespace) -> list[Any]:
-    """Return the glossary of each model, or None."""
     if not options.glossary:
         return [None] * len(options.model)
     if len(options.glossary) != len(options.model):

@@ -333,17 +333,11 @@ def _search_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _translate_corpus(options: argparse.Namespace, many: dict[str, Any]) -> None:
-    """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
         raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
     others = (
-        "checkpoint",
-        "source_prefix",
-        "ensemble",
-        "mbr",
-        "split_sentences",
-        "max_line",
-        "glossary",
+        *("checkpoint", "source_prefix", "ensemble", "mbr"),
+        *("split_sentences", "max_line", "glossary"),
     )
     refuse_together(options, others, "--output-dir")
     inputs = expanded("--input", options.input)

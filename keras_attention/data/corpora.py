@@ -239,7 +239,6 @@ def _file_pairs(split: str, files: tuple[PathLike, PathLike]) -> FilePairs:
 def _parts(
     read: Callable[[str, Any], FilePairs | TsvPairs], files: Mapping[str, Any]
 ) -> dict[str, Iterable[Pair]]:
-    """Return the pairs of the parts for which there are files."""
     return {split: read(split, names) for split, names in files.items() if names is not None}
 
 

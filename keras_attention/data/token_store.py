@@ -292,8 +292,6 @@ def _write_store(
 
 
 class _Writers(contextlib.ExitStack):
-    """Writes the four files of a store."""
-
     def __init__(self, folder: Path) -> None:
         super().__init__()
         names = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]

@@ -78,14 +78,12 @@ class Batching(NamedTuple):
 
 
 def _sorted_lines(lengths: Sequence[int]) -> list[int]:
-    """Return the indices of the lines that are not empty, longest first."""
     return sorted(
         (line for line, length in enumerate(lengths) if length), key=lambda line: -lengths[line]
     )
 
 
 def _next_power(number: int, base: int) -> int:
-    """Return the smallest power of `base` that is at least `number`."""
     power = 1
     while power < number:
         power *= base

@@ -164,7 +164,6 @@ def check_glossary(name: str, value: Any) -> Glossary:
 
 
 def _side(side: Any, where: str) -> str:
-    """Return a term or a translation, normalised."""
     text = normalize(side) if isinstance(side, str) else ""
     if not text or len(text) > LONGEST_SIDE or has_surrogate(text):
         raise ValueError(

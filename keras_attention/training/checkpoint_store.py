@@ -125,7 +125,6 @@ def load_lora_weights(model: keras.Model, path: Path) -> None:
 
 
 def _lora_weights(model: keras.Model) -> dict[str, Any]:
-    """Return the variables of layers with LoRA by their path."""
     layers: dict[str, Any] = getattr(model, "lora_layers", dict)()
     return {f"{path}.{v.name}": v for path, layer in layers.items() for v in layer.variables}
 
@@ -236,7 +235,6 @@ def _state(model: keras.Model) -> dict[str, Any]:
 
 
 def _moving_average(model: keras.Model) -> dict[str, Any]:
-    """Return which variable of the optimizer is the moving average of which weight."""
     pairs = getattr(_optimizer(model), "moving_averages", ())
     return {"moving_average": [[v.path, average.path] for v, average in pairs]} if pairs else {}
 

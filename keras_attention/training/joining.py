@@ -162,7 +162,6 @@ def _initialize(addresses: str | None, count: int | None, index: int | None) -> 
 
 
 def _check_port(address: str) -> None:
-    """Raise a ValueError unless process 0 can listen at its address."""
     port = address.rpartition(":")[2]
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as place:

@@ -18,7 +18,6 @@ def _number_of(step: Any) -> Any:
 
 
 def _rise_and_fall(step: Any, warmup_steps: float) -> Any:
-    """Return `min(step^-0.5, step * warmup_steps^-1.5)`."""
     return ops.minimum(ops.rsqrt(step), ops.multiply(step, warmup_steps**-1.5))
 
 

@@ -172,7 +172,6 @@ class Progress:
         return None if bar.disable else bar  # TQDM_DISABLE=1 makes one that knows nothing.
 
     def _tick(self) -> None:
-        """Write the line again, if it is time."""
         bar = self._bar
         now = time.time()
         if self._note:

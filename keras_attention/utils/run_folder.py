@@ -256,7 +256,6 @@ class RunFolder:
             raise
 
     def _remove_prepared(self) -> None:
-        """Delete what is made before training, unless there is anything else."""
         prepared = {self.tokenizer, self.store, self.config}
         if self.path.is_dir() and {*self.path.iterdir()} <= prepared:
             shutil.rmtree(self.tokenizer, ignore_errors=True)

@@ -107,7 +107,6 @@ def _tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
 
 
 def _vocabulary(path: Path, size: int) -> list[str]:
-    """Return the piece of each id of a `vocab.json`."""
     if not path.is_file():
         raise ValueError(f"'{path.parent}' lacks {path.name}, the ids of its pieces.")
     return arranged(read_foreign_json(path, dict), size, path)
