@@ -105,11 +105,9 @@ class AttentionLog(RunCallback):
         self._first_batch: int | None = None  # of the epoch: a resumed run may begin in its middle
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a resumed run needs to write each entry once."""
         return {"logged": self._logged, "logged_output": self._logged_output}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from the result of `get_state`."""
         self._logged, self._logged_output = state["logged"], state["logged_output"]
         self._resumed = True
 

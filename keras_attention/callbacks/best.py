@@ -101,7 +101,6 @@ class BestCheckpoint(RunCallback):
             self._whole = self._warm = found
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a resumed run needs, and which checkpoint is the best."""
         best = self.best
         return {
             "monitor": self.monitor,
@@ -110,7 +109,6 @@ class BestCheckpoint(RunCallback):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from the result of `get_state`."""
         for name in ("whole", "warm", "end"):
             found = state[name]
             setattr(self, f"_{name}", None if found is None else (found[0], found[1]))
@@ -180,7 +178,6 @@ class StopWithoutGain(RunCallback):
         self._epochs_since = 0
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a resumed run needs to continue counting; JSON can hold it."""
         return {"best": self._best, "epochs_since": self._epochs_since}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -101,7 +101,6 @@ class Budget(RunCallback):
         self._told = -math.inf
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a resumed run needs to continue counting."""
         cools = None if self._cools is None else dataclasses.asdict(self._cools)
         return {
             "seconds": self.seconds,
@@ -112,7 +111,6 @@ class Budget(RunCallback):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from the result of `get_state`."""
         self.seconds = state["seconds"]
         updates, seconds = state.get("measured", (0, 0.0))
         self._measured_before = (updates, seconds)

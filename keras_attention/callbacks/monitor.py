@@ -128,7 +128,6 @@ class TrainingMonitor(RunCallback):
         self._start = 0.0
 
     def get_state(self) -> dict[str, Any]:
-        """Return what a resumed run needs to continue with the same entries; JSON can hold it."""
         return {
             "begun": self._begun,
             "first_batch": self._first_batch,
