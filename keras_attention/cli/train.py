@@ -15,10 +15,13 @@ from keras_attention.cli.options import Parser, add_options, adding, as_toml, fl
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import naming_the_folder, orderly_exit
 from keras_attention.cli.train_settings import (
+    LITTLE_TEXT,
     MODEL_OPTIONS,
     check_settings,
+    check_start_from,
     configured,
-    model_options,
+    kept_text,
+    little_text,
     named_recipe,
     part_of,
     settings,
@@ -30,7 +33,7 @@ from keras_attention.data.text_files import existing_file, is_pipe, read_lines
 from keras_attention.recipes.catalog import RECIPES
 from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
-from keras_attention.spec.options import DROPOUTS, TransformerOptions
+from keras_attention.spec.options import TransformerOptions
 from keras_attention.utils.backend import check_backend
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.lazily import check_event_files, check_moses
@@ -63,7 +66,6 @@ ALIASES = {
     "averaged_checkpoints": ["--average"],
     "mixture": ["--mix"],
 }
-LITTLE_TEXT = 100_000  # pairs, for a new model
 DESCRIPTION = """Train a Transformer to translate, and score it.
 
 Without arguments, it trains a small model on the built-in demo corpus (synthetic), a few minutes on a CPU.
@@ -143,7 +145,7 @@ def _run(
     name = OWN_FILES if text.is_own else text.corpus or default_corpus
     recipe = named_recipe(name, options, recipes)
     if options.get("start_from") is not None:
-        _check_start_from(options)
+        check_start_from(options)
         recipe = None
     elif text.old_domain_files is not None:
         raise ValueError("--old-domain-files needs --from: a new model has no old domain.")
@@ -176,7 +178,7 @@ def _train(
     parse_mixture(config.mixture, corpus.parts)  # Refuses names of other parts before Keras starts.
     finish = options.get("finish", False)
     if config.preset != recipe.preset:
-        say(_kept_text(recipe, config))
+        say(kept_text(recipe, config))
     if name == OWN_FILES and config.start_from is None and len(corpus.train) < LITTLE_TEXT:
         say(little_text(corpus))
     if not plan:
@@ -321,53 +323,6 @@ def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> No
             )
         for _ in read_lines(source):  # Raises if it is no text.
             pass
-
-
-def _check_start_from(options: Mapping[str, Any]) -> None:
-    """Refuse what the pretrained model decides, and read it, before anything else is done."""
-    from keras_attention.recipes.start import start_of
-
-    decided = [
-        name for name in ("preset", "vocabulary_size", "tokenizer_algorithm") if name in options
-    ]
-    decided += [name for name in model_options(options) if name not in DROPOUTS]
-    if decided:
-        raise ValueError(
-            f"{flag(decided[0])} cannot be combined with --from: the pretrained model has its "
-            "own. Leave it out, or train a new model without --from."
-        )
-    start_of(options["start_from"])
-
-
-def little_text(corpus: Corpus) -> str:
-    """Return what gets further than a new model with little text.
-
-    >>> from keras_attention.data import load_corpus
-    >>> little_text(load_corpus("demo")).partition(". ")[2]
-    'For these languages try hf://Helsinki-NLP/opus-mt-en-de, if there is such a model.'
-    """
-    languages = corpus.source_language, corpus.target_language
-    known = all(len(language) == 2 for language in languages)
-    handle = f"hf://Helsinki-NLP/opus-mt-{languages[0]}-{languages[1]}"
-    such = f" For these languages try {handle}, if there is such a model." if known else ""
-    return (
-        f"{len(corpus.train):,} pairs are little text for a new model: a pretrained one, --from MODEL, gets "
-        f"further in minutes than a new one in hours.{such}"
-    )
-
-
-def _kept_text(recipe: TranslationConfig, config: TranslationConfig) -> str:
-    """Return what another preset leaves as it is."""
-    from keras_attention.spec.presets import SIZES
-
-    rate = config.peak_learning_rate
-    model = {k: v for k, v in config.model_arguments.items() if k not in SIZES}
-    kept = {**model, **({} if rate is None else {"peak_learning_rate": rate})}
-    names = ", ".join(f"{name} {value}" for name, value in kept.items())
-    return (
-        f"--preset {config.preset} changes the size of the model alone. All else is what the recipe has with "
-        f"{recipe.preset}{f', such as {names}' if names else ''}."
-    )
 
 
 def _plan(corpus: Corpus, config: TranslationConfig, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,21 @@
-"""What a training's settings are: those of a recipe, and in their place what the command line says."""
+"""What a training's settings are: a recipe's, in their place the command line's, and what is said of both."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from keras_attention.cli.options import flag
 from keras_attention.recipes.catalog import BY_SIZE, fine_tuning_recipe, recipe_for
 from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.text import OWN_FILES, TextOptions
+from keras_attention.spec.options import DROPOUTS
 from keras_attention.utils.arguments import check, rules
 from keras_attention.utils.checks import did_you_mean
+
+if TYPE_CHECKING:
+    from keras_attention.data.corpora import Corpus
 
 # Those arguments of the model that are options themselves; a file has them all, as `model_arguments`.
 MODEL_OPTIONS = (
@@ -18,6 +23,7 @@ MODEL_OPTIONS = (
     *("normalize_first", "decoder_cell", "position_layout"),
     *("normalization", "gated_feed_forward"),
 )
+LITTLE_TEXT = 100_000  # pairs, for a new model
 DEPENDS = "depends on your text"  # its size, or its recipe
 
 
@@ -114,3 +120,50 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
     if "steps" in asked or "minutes" in asked:
         asked = {"steps": None, "minutes": None, **asked}
     return dataclasses.replace(recipe, **asked)
+
+
+def check_start_from(options: Mapping[str, Any]) -> None:
+    """Refuse what the pretrained model decides, and read it, before anything else is done."""
+    from keras_attention.recipes.start import start_of
+
+    decided = [
+        name for name in ("preset", "vocabulary_size", "tokenizer_algorithm") if name in options
+    ]
+    decided += [name for name in model_options(options) if name not in DROPOUTS]
+    if decided:
+        raise ValueError(
+            f"{flag(decided[0])} cannot be combined with --from: the pretrained model has its "
+            "own. Leave it out, or train a new model without --from."
+        )
+    start_of(options["start_from"])
+
+
+def little_text(corpus: Corpus) -> str:
+    """Return what gets further than a new model with little text.
+
+    >>> from keras_attention.data import load_corpus
+    >>> little_text(load_corpus("demo")).partition(". ")[2]
+    'For these languages try hf://Helsinki-NLP/opus-mt-en-de, if there is such a model.'
+    """
+    languages = corpus.source_language, corpus.target_language
+    known = all(len(language) == 2 for language in languages)
+    handle = f"hf://Helsinki-NLP/opus-mt-{languages[0]}-{languages[1]}"
+    such = f" For these languages try {handle}, if there is such a model." if known else ""
+    return (
+        f"{len(corpus.train):,} pairs are little text for a new model: a pretrained one, --from MODEL, gets "
+        f"further in minutes than a new one in hours.{such}"
+    )
+
+
+def kept_text(recipe: TranslationConfig, config: TranslationConfig) -> str:
+    """Return what another preset leaves as it is."""
+    from keras_attention.spec.presets import SIZES
+
+    rate = config.peak_learning_rate
+    model = {k: v for k, v in config.model_arguments.items() if k not in SIZES}
+    kept = {**model, **({} if rate is None else {"peak_learning_rate": rate})}
+    names = ", ".join(f"{name} {value}" for name, value in kept.items())
+    return (
+        f"--preset {config.preset} changes the size of the model alone. All else is what the recipe has with "
+        f"{recipe.preset}{f', such as {names}' if names else ''}."
+    )

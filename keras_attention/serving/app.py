@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -41,6 +40,7 @@ from keras_attention.serving.fields import (
     read_tried,
     refusal,
 )
+from keras_attention.serving.known_pages import KnownPages
 from keras_attention.serving.metrics import CONTENT_TYPE, Measured, Metrics
 from keras_attention.serving.models import Directions, ServedModel
 from keras_attention.serving.worker import Job, QueueFull, Texts, Worker, translate_together
@@ -328,42 +328,6 @@ def _joined(
         texts.append("".join(text for text, *_ in chosen))
         scores.append(sum(score for _, score, _ in chosen))
     return texts, scores, any(row[0][2] for row in rows)
-
-
-class KnownPages:
-    """An ASGI application that refuses pages of other servers.
-
-    A page whose name leads to this machine (DNS rebinding) could read what only this machine may; and any
-    page could let it work, for a form is sent without asking first.
-
-    Args:
-        app: What answers the others.
-        hosts: The names that this server answers to; None for any.
-        origins: Other servers whose pages may ask; `"*"` for all.
-    """
-
-    def __init__(self, app: Any, hosts: Collection[str] | None, origins: Collection[str]):
-        self.app = app
-        self.hosts = None if hosts is None else frozenset(hosts)
-        self.origins = frozenset(origins)
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on, or refuse it."""
-        if problem := self._problem(scope) if scope["type"] == "http" else None:
-            status, text = problem
-            await JSONResponse({"error": text}, status)(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-    def _problem(self, scope: Any) -> tuple[int, str] | None:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        host, origin = headers.get(b"host", "").lower(), headers.get(b"origin", "")
-        if self.hosts is not None and re.sub(r":\d+$", "", host) not in self.hosts:
-            return 421, f"This server does not answer to the host {host!r} (--allow-host)."
-        is_own = not origin or origin.lower().partition("://")[2] == host
-        if scope["method"] == "POST" and not (is_own or self.origins & {"*", origin}):
-            return 403, f"Pages of {origin!r} may not ask this server (--allow-origin)."
-        return None
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:
