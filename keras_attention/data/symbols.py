@@ -105,7 +105,8 @@ def shown_languages(languages: Iterable[str], begin: str = "") -> str:
     """Return a sentence with the codes of languages, not all of many: first those that begin so."""
     codes = sorted(languages, key=lambda code: (not code.startswith(begin), code))
     listed = codes if len(codes) <= MOST_SHOWN else [*codes[:MOST_SHOWN], "..."]
-    return f"It knows {', '.join(listed)} (`Tokenizer.languages` has all)."
+    rest = "" if listed == codes else " (`Tokenizer.languages` has all)"
+    return f"It knows {', '.join(listed)}{rest}."
 
 
 class ManyLanguages:
@@ -114,14 +115,15 @@ class ManyLanguages:
     languages: Mapping[str, int]
     tags: Mapping[str, str]
     source_prefix: str | None
+    start_token_id: int
 
     def in_languages(self, source: str | None = None, target: str | None = None) -> Self:
         """Return the tokenizer for texts in these languages, if the model translates between many.
 
         It writes their codes as the model reads them: in M2M-100, NLLB-200 and mBART-50 that of the source
-        before its tokens, that of the target before those of the target. Texts are decoded without. A model
-        of this kind needs both: without them `encode` raises. With `tags`, that of the target becomes
-        `source_prefix`.
+        before its tokens, that of the target before those of the target; in mBART-25 behind the source, and
+        as the start token. Texts are decoded without. A model of this kind needs both: without them `encode`
+        raises. With `tags`, that of the target becomes `source_prefix`.
 
         Args:
             source: A code of `languages`, such as `"en"` in M2M-100 or `"eng_Latn"` in NLLB-200. Defaults to
@@ -136,10 +138,19 @@ class ManyLanguages:
         if self.tags and target is not None:
             check_language("target_language", target, self.tags)
             chosen.source_prefix, target = self.tags[target], None
-        for name, code in (("source_language", source), ("target_language", target)):
+        for name, code, known in (
+            ("source_language", source, self.languages),
+            ("target_language", target, self.target_languages),
+        ):
             if code is not None:
-                setattr(chosen, name, check_language(name, code, self.languages))
+                setattr(chosen, name, check_language(name, code, known))
         return chosen
+
+    @property
+    def target_languages(self) -> Mapping[str, int]:
+        """The languages that translations can be in: one, if decoding starts with its code."""
+        own = {code: i for code, i in self.languages.items() if i == self.start_token_id}
+        return own or self.languages
 
     def language_id(self, side: str) -> int:
         """Return the id of the chosen language's code; raise a ValueError if none is chosen."""

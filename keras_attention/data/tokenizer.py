@@ -30,6 +30,7 @@ from keras_attention.data.symbols import (
 )
 from keras_attention.data.word_pieces import WordPieces
 from keras_attention.utils.checks import check_choice, check_integer, check_number
+from keras_attention.utils.sides import start_of
 
 # Each encodes and decodes, and knows its pieces.
 ALGORITHMS: dict[str, Any] = {
@@ -138,7 +139,9 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         pieces = getattr(self._pieces, "source_pieces", self.symbols)
         self.tags: Mapping[str, str] = {} if self.languages else language_tags(pieces)
         self.source_language = check_language("source_language", source_language, self.languages)
-        self.target_language = check_language("target_language", target_language, self.languages)
+        known = self.target_languages
+        only = next(iter(known)) if len(known) == 1 else None
+        self.target_language = check_language("target_language", target_language or only, known)
         self.source_prefix = source_prefix
 
     @property
@@ -206,8 +209,11 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
             rows = self._pieces.encode_with_dropout(normalized, dropout, seed)
         if self.languages:
             code = self.language_id(side)
-            is_last = side == "source" and not self.ends_source
-            before, after = ([], [self.end_token_id, code]) if is_last else ([code], [])
+            before, after = [code], []
+            if side == "target":
+                before = start_of(self)
+            elif not self.ends_source:
+                before, after = [], [self.end_token_id, code]
             rows = [[*before, *row, *after] if row else [] for row in rows]
         return rows[0] if isinstance(texts, str) else rows
 

@@ -136,7 +136,7 @@ class Translator(Pretrained, MinimumBayesRisk):
         longest_source: Number of tokens of the longest source in the training, end token included, beyond
             which texts are unusual. Defaults to None, not known.
         source_language: The language of the texts, for a model that translates between many, M2M-100,
-            NLLB-200 or mBART-50: a code of `tokenizer.languages`, such as `"eng_Latn"`. Such a model must be
+            NLLB-200 or mBART: a code of `tokenizer.languages`, such as `"eng_Latn"`. Such a model must be
             told it, here or in `translate`. Defaults to that of the tokenizer.
         target_language: The same, of the translations; or a key of `tokenizer.tags`, whose tag is then put
             before each text.

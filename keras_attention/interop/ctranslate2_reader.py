@@ -153,8 +153,9 @@ class _Reader:
         is_from_bos = variables.scalar("with_target_bos", 1)
         start = self.bos if is_from_bos else self._end
         if self._settings.values.get("decoder_start_token", start) is None:
-            raise variables.unfit(
-                "its translations begin with the code of their language alone (mBART-25), which is not read"
+            raise ValueError(
+                f"'{config}': decoder_start_token is null, so translations begin with the code of their "
+                "language in its place, as in mBART-25. Put the code there, such as 'ro_RO'."
             )
         self._start = self._settings.get("decoder_start_token", str, start)
         if variables.name not in HEADS:

@@ -1,4 +1,4 @@
-"""Read folders of Hugging Face: MarianMT (OPUS-MT), M2M-100, NLLB-200, mBART-50, and our exports.
+"""Read folders of Hugging Face: MarianMT (OPUS-MT), M2M-100, NLLB-200, mBART, and our exports.
 
 Shape letters: D hidden_dim, V vocabulary.
 """
@@ -64,7 +64,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "guidance_scale": (1,),
 }
 NEVER = -1e9  # The logit's bias of a token that is never produced.
-# The types of M2M-100 and NLLB-200, and of mBART-50, and what their settings are if they are not said.
+# The types of M2M-100 and NLLB-200, and of mBART, and what their settings are if they are not said.
 M2M, MBART = "m2m_100", "mbart"
 MULTILINGUAL: dict[str, dict[str, Any]] = {
     M2M: {"activation_function": "relu", "scale_embedding": True, "max_position_embeddings": 1024},
@@ -82,7 +82,7 @@ IGNORED = (
 
 
 def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> TransformerSpec:
-    """Read a MarianMT, M2M-100, NLLB-200 or mBART-50 model, or what we exported, without running code.
+    """Read a MarianMT, M2M-100, NLLB-200 or mBART model, or what we exported, without running code.
 
     Ids are those of the folder. If the padding token, with which decoding starts, has an embedding that is
     not zero, as fine-tuning can make it, then the start token is a further one, with the last id.
@@ -104,7 +104,7 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         raise ValueError(
             f"'{config}' describes a model of type {kind!r}. Only 'marian' is read: OPUS-MT and its "
             f"relatives, and what `export_hugging_face` wrote; {M2M!r}: M2M-100 and NLLB-200; and {MBART!r}: "
-            "mBART-50."
+            "mBART."
         )
     settings.values = {**MULTILINGUAL.get(kind, {}), **settings.values}
     own = Settings(own, config)

@@ -72,8 +72,13 @@ class ServedModel(NamedTuple):
     def pairs(self) -> Sequence[tuple[str, str]]:
         """Return the languages that it translates from and into."""
         if self.codes:
-            return list(itertools.permutations(self.codes.values(), 2))
+            pairs = itertools.permutations(self.codes.values(), 2)
+            return [pair for pair in pairs if self.writes(pair[1])]
         return [(self.source, self.target)]
+
+    def writes(self, code: str | None) -> bool:
+        """Whether a model for many languages can translate into one."""
+        return code in self.translator.tokenizer.target_languages
 
     def of(self, source: str, target: str) -> ServedModel:
         """Return the model for a pair of its languages."""
@@ -178,7 +183,7 @@ class Directions:
         for index, model in enumerate(self._models):
             known = model.codes
             if (source, target) == (model.source, model.target) or (
-                source != target and source in known and target in known
+                source != target and source in known and model.writes(known.get(target))
             ):
                 return self._of(index, source, target)
         reason = f"There is no model from '{source}' to '{target}'"

@@ -113,8 +113,9 @@ def did_you_mean(word: Any, known: Iterable[str]) -> str:
     >>> did_you_mean("colour", ["num_heads", "num_layers"])
     ''
     """
-    similar = difflib.get_close_matches(str(word).lower(), list(known), 1)
-    return f" Did you mean {similar[0]!r}?" if similar else ""
+    names = {name.lower(): name for name in known}
+    similar = difflib.get_close_matches(str(word).lower(), names, 1)
+    return f" Did you mean {names[similar[0]]!r}?" if similar else ""
 
 
 def check_path(name: str, value: Any) -> Path:

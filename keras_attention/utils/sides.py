@@ -37,8 +37,14 @@ def places_without_text(tokenizer: Any, ids: Iterable[int]) -> set[int]:
 
 
 def start_of(tokenizer: Any) -> list[int]:
-    """Return what every translation begins with: the code of its language, if the model has many."""
-    return [tokenizer.language_id("target")] if getattr(tokenizer, "languages", None) else []
+    """Return what every translation begins with: the code of its language, if the model has many.
+
+    It is not there twice where decoding starts with it.
+    """
+    if not getattr(tokenizer, "languages", None):
+        return []
+    code = tokenizer.language_id("target")
+    return [] if code == tokenizer.start_token_id else [code]
 
 
 def in_languages(

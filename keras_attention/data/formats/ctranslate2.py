@@ -124,7 +124,10 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
     named = [[piece or unused(tokens) for piece in tokens] for tokens in sides]
     pieces = named[: 2 if named[0] != named[1] else 1]
     # Whoever calls CTranslate2 puts the code and the end token there.
-    ends_source = not ends_with_language(folder) if languages else model.ends_source
+    ends_source = model.ends_source
+    if languages:
+        starts_with_language = model.spec.start_token_id in languages.values()
+        ends_source = not ends_with_language(folder, starts_with_language)
     ends_source = ends_source if own is None else own.ends_source
     tokenizer = imported_tokenizer(
         pieces, models, model.spec, unknown, first, ends_source, languages=languages

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face: MarianMT, M2M-100, NLLB-200, mBART-50, and what `export_hugging_face` writes."""
+"""Folders of Hugging Face: MarianMT, M2M-100, NLLB-200, mBART, and what `export_hugging_face` writes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
 FORMAT = Format(
     "hugging_face",
     f"a MarianMT model of Hugging Face ({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, {PAIR[0]}, "
-    f"{PAIR[1]}, {VOCABULARY}), or one of M2M-100, NLLB-200 or mBART-50 ({SENTENCE_PIECES} or {WHOLE} "
+    f"{PAIR[1]}, {VOCABULARY}), or one of M2M-100, NLLB-200 or mBART ({SENTENCE_PIECES} or {WHOLE} "
     "instead)",
     sniff,
     read,
