@@ -21,6 +21,7 @@ import keras_attention
 from keras_attention import TokenBatches, Tokenizer, TokenStore, Transformer, corpus_from_files
 from keras_attention.callbacks import Budget, Checkpoints
 from keras_attention.data import Filters
+from keras_attention.data.joints import Joints
 from keras_attention.decoding import ForcedPrefix, Translator
 from keras_attention.evaluation import Sentences, System
 from keras_attention.recipes import TranslationConfig
@@ -62,6 +63,7 @@ MORE = {
     "Checkpoints.stateful": [[3]],
     "Corpus.extra": [{"x": 3}],
     "RequiredPhrases.end_token_id": [11],
+    "RequiredPhrases.joints": [Joints.of_pieces(["a"])],
     "TokenEmbedding.pad_token_id": [11],
     "Tokenizer.model": [b"no model"],
     "Tokenizer.source_prefix": ["", "<2de>"],

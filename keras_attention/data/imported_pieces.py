@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from keras_attention.data.presegmented import JOINER
 from keras_attention.data.sentence_pieces import encoded, sentence_piece
 
 SIDES = ("source", "target")
@@ -129,6 +130,11 @@ class ImportedPieces:
     def id_to_piece(self, token_id: int, side: str = "target") -> str:
         """Return the piece for display."""
         return self._pieces[side][token_id]
+
+    @property
+    def joined_by(self) -> Mapping[str, str]:
+        """What joins pieces of the target to words, as arguments of `Joints.of_pieces`."""
+        return {"behind": JOINER} if self._processors["target"] is None else {}
 
     def encode(self, texts: list[str], side: str = "source") -> list[list[int]]:
         """Ids of each text."""

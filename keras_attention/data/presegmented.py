@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
 FOREIGN_SPECIAL_TOKENS = {"<s>", "<pad>", "</s>", "<unk>", ""}
 UNKNOWN_ID = 2
@@ -31,6 +33,8 @@ def listed_pieces(model: bytes, kind: str = "pieces") -> list[str]:
 
 class PresegmentedVocabulary:
     """A vocabulary of pieces that spaces separate, with the methods of a SentencePiece processor."""
+
+    joined_by: Mapping[str, str] = {"behind": JOINER}
 
     def __init__(self, model: bytes) -> None:
         self._tokens = listed_pieces(model)

@@ -6,7 +6,7 @@ import functools
 import io
 import random
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_attention.data.bpe_dropout import BpeDropout
@@ -40,6 +40,10 @@ class SentencePieces:
     In those of `train`, characters outside the vocabulary are written as their UTF-8 bytes, so nothing is
     unknown.
     """
+
+    joined_by: Mapping[
+        str, str
+    ] = {}  # A space goes before a piece with the mark "▁", and no other.
 
     def __init__(self, model: bytes) -> None:
         self._processor = sentence_piece(model)

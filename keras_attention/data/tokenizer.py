@@ -12,6 +12,7 @@ from typing import Any, ClassVar, overload
 import numpy as np
 
 from keras_attention.data.imported_pieces import SIDES, ImportedPieces
+from keras_attention.data.joints import Joints
 from keras_attention.data.learned_tokenizer import (
     END_TOKEN_ID,
     PAD_TOKEN_ID,
@@ -330,6 +331,16 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         familiarity[self.pad_token_id] = familiarity[self.end_token_id] = 0
         familiarity[self.unknown_token_id] = -1
         return familiarity
+
+    @functools.cached_property
+    def joints(self) -> Joints:
+        """Which tokens of the target are joined to one word."""
+        side = self._side("target")
+        pieces = [self._pieces.id_to_piece(i, *side) for i in range(self.target_vocabulary_size)]
+        joints = Joints.of_pieces(pieces, **self._pieces.joined_by)
+        special = [self.pad_token_id, self.end_token_id, *self.languages.values()]
+        joints.goes_on[special] = joints.continues[special] = False
+        return joints
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What the libraries hold for a model cannot be copied to another process, the model can.

@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from keras_attention.data.presegmented import SPECIAL_TOKENS, UNKNOWN_ID, listed_pieces
 from keras_attention.data.symbols import SYMBOL, pattern_of
@@ -78,6 +78,8 @@ class WordPieces:
 
     A word with an unknown character becomes the unknown token, which decodes as "⁇".
     """
+
+    joined_by: Mapping[str, str] = {"before": "##"}
 
     def __init__(self, model: bytes) -> None:
         self._tokens = listed_pieces(model, "word-pieces")

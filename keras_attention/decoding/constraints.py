@@ -19,7 +19,15 @@ import numpy as np
 from annotated_types import Ge, Le
 from keras import ops
 
-from keras_attention.decoding.plain_search import Constraint, check_states, goals_of, rescored
+from keras_attention.data.joints import Joints
+from keras_attention.decoding.hypotheses import EMPTY
+from keras_attention.decoding.plain_search import (
+    Constraint,
+    check_states,
+    goals_of,
+    reached_by,
+    rescored,
+)
 from keras_attention.utils.arguments import BeamSize, Has, check_fields, checked
 from keras_attention.utils.checks import check_integer, counted
 
@@ -42,6 +50,8 @@ class NoRoom(ValueError):
         super().__init__(f"Sentence {row} {self.problem}")
 
 
+# Kinds of tokens in `RequiredPhrases`, as bits of one number.
+CONTINUES, GOES_ON, END = 1, 2, 4
 VocabularySize = Annotated[int, Ge(1), Le(10**7)]
 
 
@@ -166,14 +176,13 @@ class ForcedPrefix:
         """Rescore the logits as the constraint on what follows does."""
         return logits if self.then is None else rescored(self.then, logits, state["then"], index)
 
-    def goals(self, state: Any) -> Any:
+    def goals(self, state: Any, logits: Any) -> Any:
         """Return the goals of the constraint on what follows; see `Constraint`."""
-        return None if self.then is None else goals_of(self.then, state["then"])
+        return None if self.then is None else goals_of(self.then, state["then"], logits)
 
     def reached(self, state: Any, token_ids: Any) -> Any:
         """Return how far hypotheses would have come to these goals; see `Constraint`."""
-        then: Any = self.then
-        return then.reached(state["then"], token_ids)
+        return 0 if self.then is None else reached_by(self.then, state["then"], token_ids)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Return the states after the tokens: a prefix does not depend on them, what follows does."""
@@ -191,17 +200,34 @@ class RequiredPhrases:
     (dynamic beam allocation: Post and Vilar 2018, arXiv 1804.06609), so that those that have begun a phrase
     are kept. A greedy search has one beam, and gives phrases at the end of its room.
 
+    With `joints`, a phrase counts only as whole words: no word goes on into it, or out of it.
+
     Args:
         vocabulary_size: Number of tokens V.
         end_token_id: The EOS token.
+        joints: Which tokens are joined to one word, `Tokenizer.joints`. Defaults to none: every token is a
+            word.
     """
 
-    parts = ("tokens", "lengths", "borders", "matched", "room")
+    parts = ("tokens", "lengths", "borders", "matched", "room", "goes_on")
 
     @checked
-    def __init__(self, vocabulary_size: VocabularySize, end_token_id: int):
+    def __init__(
+        self,
+        vocabulary_size: VocabularySize,
+        end_token_id: int,
+        joints: Annotated[Joints, Has("the joints of a Tokenizer", *Joints._fields)] | None = None,
+    ):
         self.vocabulary_size = vocabulary_size
         self.end_token_id = check_integer("end_token_id", end_token_id, 0, vocabulary_size - 1)
+        if joints is not None and len(joints.goes_on) != vocabulary_size:
+            raise ValueError(
+                f"`joints` must be of {vocabulary_size} tokens. Received: {len(joints.goes_on)} tokens"
+            )
+        self.joints = joints or Joints(*np.zeros((2, vocabulary_size), "bool"))
+        self._kinds = CONTINUES * self.joints.continues + GOES_ON * self.joints.goes_on
+        self._kinds[end_token_id] = END
+        self._kinds = self._kinds.astype("int32")
 
     def start(
         self, phrases: Sequence[Sequence[Sequence[int]]], max_lengths: Sequence[int], beam_size: int
@@ -237,9 +263,11 @@ class RequiredPhrases:
         state = {
             "tokens": tokens,
             "lengths": lengths,
-            "borders": _borders(tokens, lengths),
-            "matched": np.zeros_like(lengths),
+            "borders": _borders(tokens, lengths, self.joints),
+            # Of no phrase there is one more than of its length: that the word of its last token has ended.
+            "matched": np.where(lengths > 0, 0, 1).astype("int32"),
             "room": room,
+            "goes_on": np.zeros_like(room, "bool"),
         }
         return for_each_beam(state, beam_size)
 
@@ -247,50 +275,80 @@ class RequiredPhrases:
         """Allow the end only after all phrases, and only missing phrases once they need all the room."""
         lengths, matched = state["lengths"], state["matched"]
         missing = ops.less(matched, lengths)
-        # Continue with the phrase that misses the fewest tokens.
-        left = lengths - matched
-        chosen = ops.argmin(ops.where(missing, left, 1 << 30), axis=-1)
-        is_chosen = missing & ops.equal(ops.arange(lengths.shape[-1]), chosen[..., None])
-        need = ops.sum(ops.where(missing, lengths, 0), axis=-1) + 1
-        token = ops.sum(ops.where(is_chosen, self._next_tokens(state), 0), axis=-1)
-        is_next = ops.equal(ops.arange(self.vocabulary_size, dtype="int32"), token[..., None])
         unmet = ops.any(missing, axis=-1)
-        is_tight = unmet & ops.less_equal(state["room"] - index, need)
-        is_end = ops.equal(ops.arange(self.vocabulary_size), self.end_token_id)
-        free = ops.logical_not(unmet[..., None] & is_end)
+        spare = state["room"] - index - 1 - ops.sum(ops.where(missing, lengths, 0), axis=-1)
+        is_open, at_stake = self._at_stake(state)
+        must_end = is_open & ops.less_equal(spare, at_stake)
+        # The last free token must not be joined to a phrase.
+        is_inner = missing & self._continues(state["tokens"][..., 0])
+        is_last = ops.equal(spare, 1) & ops.any(is_inner, axis=-1)
+        forbidden = sum(
+            ops.where(each, kind, 0)
+            for each, kind in ((unmet, END), (must_end, CONTINUES), (is_last, GOES_ON))
+        )
+        free = ops.equal(ops.bitwise_and(forbidden[..., None], self._kinds), 0)
+        # Continue with the phrase that misses the fewest tokens.
+        chosen = ops.argmin(ops.where(missing, lengths - matched, 1 << 30), axis=-1)
+        nexts = self._next_tokens(state)
+        breaks = is_open[..., None] & self._continues(nexts)
+        nexts = ops.where(breaks, state["tokens"][..., 0], nexts)
+        token = number_at(nexts, chosen)
+        is_next = ops.equal(ops.arange(self.vocabulary_size, dtype="int32"), token[..., None])
+        is_tight = unmet & ops.less_equal(spare, 0)
         return ops.where(is_tight[..., None], is_next, free)
 
-    def goals(self, state: Any) -> Any:
-        """Return the next token of each phrase; see `Constraint`."""
-        return self._next_tokens(state)
+    @staticmethod
+    def _at_stake(state: Any) -> tuple[Any, Any]:
+        """Return whether phrases have just come and would not have if their last word went on, and tokens."""
+        has_come = ops.equal(state["matched"], state["lengths"])
+        is_open = state["goes_on"] & ops.any(has_come, axis=-1)
+        return is_open, ops.sum(ops.where(has_come, state["lengths"], 0), axis=-1)
+
+    def goals(self, state: Any, logits: Any) -> Any:
+        """Return the next token of each phrase, and of what has just come those that end its word."""
+        is_open, _ = self._at_stake(state)
+        nexts = self._next_tokens(state)
+        is_other = (self._kinds & (CONTINUES | END)) > 0
+        likeliest = ops.cast(ops.argmax(ops.where(is_other, EMPTY, logits), axis=-1), "int32")
+        end = ops.where(ops.any(nexts >= 0, axis=-1), -1, self.end_token_id)
+        ending = ops.where(is_open[..., None], ops.stack([likeliest, end], axis=-1), -1)
+        return ops.concatenate([nexts, ending], axis=-1)
 
     def reached(self, state: Any, token_ids: Any) -> Any:
         """Return how many tokens of phrases there would be; see `Constraint`."""
-        return ops.sum(self._matched(state, token_ids), axis=-1)
+        matched = self._matched(state, token_ids)
+        return ops.sum(ops.minimum(matched, state["lengths"][:, :, None]), axis=-1)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Update how many tokens of each phrase have been matched."""
-        return {**state, "matched": self._matched(state, token_ids[..., None])[:, :, 0]}
+        goes_on = ops.take(self.joints.goes_on, token_ids, axis=0)
+        matched = self._matched(state, token_ids[..., None])[:, :, 0]
+        return {**state, "matched": matched, "goes_on": goes_on}
 
-    @staticmethod
-    def _matched(state: Any, token_ids: Any) -> Any:
+    def _matched(self, state: Any, token_ids: Any) -> Any:
         """Return the matched tokens of each phrase (B, W, N, C) after one of N tokens (B, W, N).
 
         What has not gone on with a phrase may be further on with a part of it, as in Knuth, Morris and Pratt.
         """
         tokens, lengths, matched = state["tokens"], state["lengths"], state["matched"]
-        here = one_at(tokens, matched)[..., None]
-        begun = ops.any(here & state["borders"], axis=-2)[:, :, None]
-        is_next = begun & ops.equal(tokens[:, :, None], token_ids[..., None, None])
+        is_joined = (state["goes_on"][:, :, None] & self._continues(token_ids))[..., None]
         sizes = ops.arange(1, tokens.shape[-1] + 1, dtype="int32")
+        here = ops.equal(ops.arange(tokens.shape[-1] + 1, dtype="int32"), matched[..., None])
+        begun = ops.any(here[..., None] & state["borders"], axis=-2)[:, :, None]
+        begun = begun & ops.logical_not(is_joined[..., None] & ops.equal(sizes, 1))
+        is_next = begun & ops.equal(tokens[:, :, None], token_ids[..., None, None])
         found = ops.max(ops.where(is_next, sizes, 0), axis=-1)
-        is_done = ops.equal(matched, lengths)[:, :, None]
-        return ops.where(is_done, lengths[:, :, None], found)
+        ended = ops.cast(ops.logical_not(is_joined), "int32")
+        is_done = ops.greater(matched[:, :, None] + ended, lengths[:, :, None])
+        return ops.where(is_done, lengths[:, :, None] + 1, found)
+
+    def _continues(self, token_ids: Any) -> Any:
+        return ops.take(self.joints.continues, ops.maximum(token_ids, 0), axis=0)
 
     @staticmethod
     def _next_tokens(state: Any) -> Any:
         """Return (B, W, C), the next token of each phrase; -1 if it is complete."""
-        is_complete = ops.equal(state["matched"], state["lengths"])
+        is_complete = ops.greater_equal(state["matched"], state["lengths"])
         place = ops.minimum(state["matched"], state["tokens"].shape[-1] - 1)
         return ops.where(is_complete, -1, number_at(state["tokens"], place))
 
@@ -319,14 +377,19 @@ def token_at(tokens: Any, index: Any) -> Any:
     return ops.sum(ops.where(here, tokens + 1, 0), axis=-1) - 1
 
 
-def _borders(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return (B, C, P, P) bool: whether the first m tokens of a phrase end with its first n."""
-    table = np.zeros((*tokens.shape, tokens.shape[-1]), bool)
+def _borders(tokens: np.ndarray, lengths: np.ndarray, joints: Joints) -> np.ndarray:
+    """Return (B, C, P + 1, P) bool: whether the first m tokens of a phrase end with its first n, as words.
+
+    All of a phrase is no beginning of another.
+    """
+    longest = tokens.shape[-1]
+    table = np.zeros((*lengths.shape, longest + 1, longest), bool)
     for row, place in np.ndindex(*lengths.shape):
         phrase = tokens[row, place, : lengths[row, place]].tolist()
-        for m in range(len(phrase)):
-            for n in range(m + 1):
-                table[row, place, m, n] = phrase[:n] == phrase[m - n : m]
+        for m in range(len(phrase) + 1):
+            for n in range(min(m + 1, len(phrase))):
+                joined = 0 < n < m and joints.join(phrase[m - n - 1], phrase[0])
+                table[row, place, m, n] = phrase[:n] == phrase[m - n : m] and not joined
     return table
 
 

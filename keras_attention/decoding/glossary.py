@@ -12,11 +12,11 @@ from typing import Any
 
 from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import lines_of, packing_of
-from keras_attention.decoding.requests import Request, contains
+from keras_attention.decoding.requests import Request, contains, joints_of, phrase_ids
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.checks import has_surrogate
-from keras_attention.utils.scripts import has_no_spaces
-from keras_attention.utils.sides import encode_side, start_of
+from keras_attention.utils.scripts import is_letter
+from keras_attention.utils.sides import unknown_of
 
 LARGEST_FILE = 16 << 20
 MOST_TERMS = 100_000
@@ -24,7 +24,7 @@ LONGEST_SIDE = 200  # characters
 
 
 class Glossary:
-    """Finds terms in texts.
+    """Finds terms in texts, and has their translations occur, as whole words.
 
     A term is found as a whole word, or whole words: no letter, digit or mark of its script stands before or
     behind it, but in scripts without spaces. It is found as it is written, or in any case if it is written
@@ -79,15 +79,15 @@ class Glossary:
         translations that do not fit, or that the vocabulary cannot spell.
         """
         found = [self.translations(request.text) for request in requests]
-        code, words = len(start_of(tokenizer)), list(dict.fromkeys(itertools.chain(*found)))
-        encoded = encode_side(tokenizer, words, "target") if words else []
-        ids_of = {word: ids[code:] for word, ids in zip(words, encoded, strict=True)}
-        unknown = getattr(tokenizer, "unknown_token_id", None)
+        words, joints = list(dict.fromkeys(itertools.chain(*found))), joints_of(tokenizer)
+        ids_of = dict(zip(words, phrase_ids(tokenizer, words), strict=True))
+        unknown = unknown_of(tokenizer, "target")
         results = []
         for index, (request, translations) in enumerate(zip(requests, found, strict=True)):
             for word in translations:
                 ids = ids_of[word]
-                if any(contains(had, ids) for had in (request.prefix, *request.phrases)) and ids:
+                is_begun = contains(request.prefix, ids, joints, is_ended=False)
+                if ids and (is_begun or any(contains(had, ids, joints) for had in request.phrases)):
                     continue
                 if not ids or unknown in ids or len(ids) > room(request):
                     noted.unmet.append((noted.first + index, word))
@@ -186,10 +186,4 @@ def _is_boundary(text: str, place: int) -> bool:
         return True
     if unicodedata.category(text[place])[0] == "M":  # A mark belongs to what is before it.
         return False
-    return not (_is_letter(text[place - 1]) and _is_letter(text[place]))
-
-
-def _is_letter(char: str) -> bool:
-    """Whether a character is of a word, in a script with spaces between words."""
-    is_word = char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
-    return is_word and not has_no_spaces(char)
+    return not (is_letter(text[place - 1]) and is_letter(text[place]))

@@ -34,6 +34,7 @@ from keras_attention.utils.forks import check_process, note_process
 from keras_attention.utils.progress import Progress, say
 
 if TYPE_CHECKING:
+    from keras_attention.data.joints import Joints
     from keras_attention.decoding.chosen_steps import ChoicePrograms, ChosenSteps
     from keras_attention.decoding.compiled_search import CompiledSearch
     from keras_attention.decoding.constraints import TextConstraint
@@ -50,7 +51,8 @@ class ModelSearch:
 
     The plain search runs `beam_search` over the model's `decode_step`, compiled for each batch shape. An
     engine finds the same results faster; one is used if it can run the model's `spec()`. The arguments are
-    those of `Translator`, a `sampling` for a beam of 1, and `rules` for the tokens of all translations.
+    those of `Translator`, a `sampling` for a beam of 1, `rules` for the tokens of all translations,
+    and what returns the `joints` of the tokenizer, if it knows any.
 
     Raises:
         ValueError: If the precision or the engine is unknown, or cannot decode this model.
@@ -68,6 +70,7 @@ class ModelSearch:
         constraint: TextConstraint | None = None,
         sampling: Sampling | None = None,
         rules: TokenRules | None = None,
+        joints: Callable[[], Joints | None] = lambda: None,
     ):
         check_engine(engine, precision)
         if not isinstance(model, TransformerSpec):
@@ -86,6 +89,7 @@ class ModelSearch:
         )
         self._constraint = constraint
         self._token_rules = rules
+        self._joints = joints
         self._asked = (precision, engine)
         needs = {"constraint": constraint, "sampling": sampling, "restrictions": rules}
         wanted = {name for name, value in needs.items() if value is not None}
@@ -145,7 +149,9 @@ class ModelSearch:
             if self._constraint is not None or self._token_rules is not None or any(asked):
                 from keras_attention.decoding.token_rules import SearchConstraint
 
-                found = SearchConstraint(self._model, self._constraint, self._token_rules, *asked)
+                joints = self._joints() if asked[0] else None
+                own = self._constraint, self._token_rules
+                found = SearchConstraint(self._model, *own, *asked, joints)
             self._constraints[asked] = found
         return self._constraints[asked]
 

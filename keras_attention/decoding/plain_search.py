@@ -114,9 +114,9 @@ class Constraint(Protocol):
     `decoding.constraints` has some constraints. A constraint may also have
 
     * `rescore(logits, state, index)`, which returns other logits (B, W, V) to score with;
-    * `goals(state)`, if hypotheses must reach something: it returns the tokens (B, W, P), int32, that would
-      bring each nearer, -1 for none; or None for no goals. With it, `reached(state, token_ids)` returns how
-      far each would have come with these tokens, (B, W, C) both, int32. Such tokens are then considered
+    * `goals(state, logits)`, if hypotheses must reach something: it returns the tokens (B, W, P), int32, that
+      would bring each nearer, -1 for none; or None for no goals. With it, `reached(state, token_ids)` returns
+      how far each would have come with these tokens, (B, W, C) both, int32. Such tokens are then considered
       however unlikely they are, and beams are shared out between hypotheses that have come equally far, so
       that those that have begun are not lost to those that have not.
     """
@@ -298,7 +298,7 @@ def continuations(logits, rules: SearchRules, constraint, state, index, uniforms
     allowed = constraint.allowed(state, index)
     logits = rescored(constraint, logits, state, index)
     # One beam cannot be shared out.
-    wanted = goals_of(constraint, state) if rules.beam_size > 1 else None
+    wanted = goals_of(constraint, state, logits) if rules.beam_size > 1 else None
     if wanted is None:
         return Continuations(*best_tokens(logits, rules, allowed, uniforms))
     scores, tokens = best_tokens(logits, rules, allowed, wanted=wanted)
@@ -351,10 +351,16 @@ def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None, wanted=
     return ops.reshape(best, shape), ops.cast(ops.reshape(tokens, shape), "int32")
 
 
-def goals_of(constraint, state):
+def goals_of(constraint, state, logits):
     """Return the tokens that a constraint waits for, if it waits for any."""
     goals = getattr(constraint, "goals", None)
-    return None if goals is None else goals(state)
+    return None if goals is None else goals(state, logits)
+
+
+def reached_by(constraint, state, token_ids):
+    """Return how far hypotheses would have come to what a constraint waits for."""
+    reached = getattr(constraint, "reached", None)
+    return 0 if reached is None else reached(state, token_ids)
 
 
 def rescored(constraint, logits, state, index):

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_attention.data.joints import Joints
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding.batching import Batching
 from keras_attention.utils.checks import counted, has_surrogate
+from keras_attention.utils.scripts import has_no_spaces
 from keras_attention.utils.sides import encode_side, end_of, start_of
 
 SHOWN_LETTERS = 60
@@ -73,10 +75,10 @@ def read_requests(
     if phrases is not None:
         _check_each("phrases", phrases, texts, _is_phrases)
         pairs = [(row, phrase) for row, entry in enumerate(phrases) for phrase in entry]
-        found = encode_side(tokenizer, [phrase for _, phrase in pairs], "target")
+        found = phrase_ids(tokenizer, [phrase for _, phrase in pairs])
         for (row, _), ids in zip(pairs, found, strict=True):
-            if not contains(begun[row], phrase_ids := ids[len(start) :]):
-                wanted[row].append(phrase_ids)
+            if not contains(begun[row], ids, joints_of(tokenizer), is_ended=False):
+                wanted[row].append(ids)
     requests = list(map(Request, texts, sources, begun, wanted))
     limit = batching.max_length
     for index, (text, source, prefix, contained, _) in enumerate(requests):
@@ -119,14 +121,62 @@ def check_room(
             )
 
 
-def contains(ids: Sequence[int], phrase: Sequence[int]) -> bool:
-    """Whether a phrase occurs in a sequence.
+def joints_of(tokenizer: Any) -> Joints | None:
+    """Return which tokens of translations are joined to one word; None if the tokenizer does not say."""
+    return getattr(tokenizer, "joints", None)
+
+
+def phrase_ids(tokenizer: Any, phrases: Sequence[str]) -> list[list[int]]:
+    """Return the ids of phrases as they are spelled within a translation, where a word begins.
+
+    That is as at the beginning of a text, but where the script has no spaces, or where the vocabulary has no
+    mark there.
+    """
+    code, joints = len(start_of(tokenizer)), joints_of(tokenizer)
+    found = [ids[code:] for ids in encode_side(tokenizer, phrases, "target")] if phrases else []
+    for index, phrase in enumerate(phrases):
+        before = "(" if has_no_spaces(phrase.strip()[0]) else "( "
+        is_inner = joints is not None and found[index] and joints.continues[found[index][0]]
+        if before == "(" or is_inner:
+            texts = [before, before + phrase.strip()]
+            start, ids = (ids[code:] for ids in encode_side(tokenizer, texts, "target"))
+            if ids[: len(start)] == start and len(ids) > len(start):
+                found[index] = ids[len(start) :]
+    return found
+
+
+def contains(
+    ids: Sequence[int],
+    phrase: Sequence[int],
+    joints: Joints | None = None,
+    is_ended: bool = True,
+) -> bool:
+    """Whether a phrase occurs in a sequence, as whole words.
+
+    Args:
+        ids: The sequence.
+        phrase: The phrase.
+        joints: Which tokens are joined to one word; None if every token is a word.
+        is_ended: Whether the last word of the sequence does not go on. Defaults to True.
 
     >>> contains([5, 6, 7], [6, 7]), contains([5, 6], [6, 5])
     (True, False)
     """
     size = len(phrase)
-    return any(list(ids[i : i + size]) == list(phrase) for i in range(len(ids) - size + 1))
+    for start in range(len(ids) - size + 1):
+        end = start + size
+        if list(ids[start:end]) != list(phrase):
+            continue
+        if joints is None or not phrase:
+            return True
+        is_inner = start > 0 and joints.join(ids[start - 1], ids[start])
+        if end < len(ids):
+            goes_on = joints.join(ids[end - 1], ids[end])
+        else:
+            goes_on = not is_ended and bool(joints.goes_on[ids[end - 1]])
+        if not (is_inner or goes_on):
+            return True
+    return False
 
 
 def entries_of(argument: str, lines: Sequence[str]) -> list[Any]:

@@ -21,7 +21,7 @@ from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.base import TokenRules
 from keras_attention.utils.arguments import Count, FromZero, check_fields
 from keras_attention.utils.checks import check_integer, has_surrogate
-from keras_attention.utils.sides import encode_side, start_of
+from keras_attention.utils.sides import encode_side, start_of, unknown_of
 
 # Behind them a word is spelled as behind any mark that is no space.
 BEFORE_A_WORD = ("", "(", "-")
@@ -189,5 +189,5 @@ def _spellings(tokenizer: Any, word: str) -> list[tuple[int, ...]]:
         found += [
             tuple(ids[len(start) :]) for ids in spelled if list(ids[: len(start)]) == list(start)
         ]
-    unknown = getattr(tokenizer, "unknown_token_id", None)
+    unknown = unknown_of(tokenizer, "target")
     return [ids for ids in found if ids and unknown not in ids]

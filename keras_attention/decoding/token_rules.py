@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_attention.data.joints import Joints
 from keras_attention.decoding.constraints import (
     ForcedPrefix,
     RequiredPhrases,
@@ -20,7 +21,7 @@ from keras_attention.decoding.constraints import (
     token_at,
 )
 from keras_attention.decoding.hypotheses import append
-from keras_attention.decoding.plain_search import Constraint, goals_of, rescored
+from keras_attention.decoding.plain_search import Constraint, goals_of, reached_by, rescored
 from keras_attention.decoding.requests import Request
 from keras_attention.engine.base import TokenRules
 
@@ -118,18 +119,16 @@ class AllOf:
             logits = rescored(one, logits, own, index)
         return logits
 
-    def goals(self, state: Any) -> Any:
+    def goals(self, state: Any, logits: Any) -> Any:
         """Return the goals of all; see `Constraint`."""
         pairs = zip(self.constraints, state, strict=True)
-        found = [goals for one, own in pairs if (goals := goals_of(one, own)) is not None]
+        found = [each for one, own in pairs if (each := goals_of(one, own, logits)) is not None]
         return ops.concatenate(found, axis=-1) if found else None
 
     def reached(self, state: Any, token_ids: Any) -> Any:
         """Return how far hypotheses would have come to the goals of all; see `Constraint`."""
-        pairs: Any = zip(self.constraints, state, strict=True)
-        return sum(
-            one.reached(own, token_ids) for one, own in pairs if goals_of(one, own) is not None
-        )
+        pairs = zip(self.constraints, state, strict=True)
+        return sum(reached_by(one, own, token_ids) for one, own in pairs)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """Return the states of all after the tokens."""
@@ -150,6 +149,7 @@ class SearchConstraint:
         rules: TokenRules | None,
         has_phrases: bool,
         has_prefixes: bool,
+        joints: Joints | None = None,
     ):
         size = getattr(model, "target_vocabulary_size", model.vocabulary_size)
         parts: list[Constraint] = []
@@ -167,7 +167,7 @@ class SearchConstraint:
             parts.append(restricted)
             self._starts.append(lambda requests, *sizes: restricted.start(*sizes))
         if has_phrases:
-            required = RequiredPhrases(size, model.end_token_id)
+            required = RequiredPhrases(size, model.end_token_id, joints)
             parts.append(required)
             self._starts.append(
                 lambda requests, *sizes: required.start([r.phrases for r in requests], *sizes)

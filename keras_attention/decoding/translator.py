@@ -19,6 +19,7 @@ from keras_attention.decoding.mbr import MinimumBayesRisk
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
 from keras_attention.decoding.pretrained import Pretrained
+from keras_attention.decoding.requests import joints_of
 from keras_attention.decoding.restrictions import (
     Restrictions,
     break_loops,
@@ -267,9 +268,10 @@ class Translator(Pretrained, MinimumBayesRisk):
             prefixes: The text with which the translation of each text begins, `""` for none; a string if
                 `texts` is one. What `restrictions` say holds behind it; lengths count its tokens, too.
                 Defaults to none.
-            phrases: The phrases that the translation of each text must contain, a list of strings for each,
-                or a list of strings if `texts` is a string. They need the backend's own engine or the plain
-                search, and a beam. Defaults to none.
+            phrases: The phrases that the translation of each text must contain, as whole words, a list of
+                strings for each, or a list of strings if `texts` is a string. They need the backend's own
+                engine or the plain search, and a beam. A tokenizer without `joints`, of your own, cannot tell
+                where words end: there, a word may go on behind a phrase. Defaults to none.
             **languages: `source_language` and `target_language` of this call, instead of the translator's.
 
         Returns:
@@ -376,6 +378,7 @@ class Translator(Pretrained, MinimumBayesRisk):
             self.constraint,
             self.sampling,
             None if self.restrictions is None else self.restrictions.token_rules(self.tokenizer),
+            lambda: joints_of(self.tokenizer),
         )
 
     @functools.cached_property

@@ -24,6 +24,12 @@ def has_no_spaces(letter: str) -> bool:
     return any(first <= ord(letter) <= last for first, last in NO_SPACES)
 
 
+def is_letter(char: str) -> bool:
+    """Whether a character is of a word, in a script with spaces between words."""
+    is_word = char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
+    return is_word and not has_no_spaces(char)
+
+
 def word_spans(text: str) -> list[tuple[int, int]]:
     """Return where the words between spaces begin and end; in scripts without spaces each letter is a word.
 

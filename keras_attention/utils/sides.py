@@ -61,10 +61,10 @@ def in_languages(
     return tokenizer.in_languages(source_language, target_language)
 
 
-def unknown_of(tokenizer: Any, side: str) -> int:
-    """Return the id of the unknown token on one side."""
-    name = "target_unknown_token_id" if side == "target" else "unknown_token_id"
-    return getattr(tokenizer, name, tokenizer.unknown_token_id)
+def unknown_of(tokenizer: Any, side: str) -> Any:
+    """Return the id of the unknown token on one side; None if the tokenizer has none."""
+    own = getattr(tokenizer, "unknown_token_id", None)
+    return own if side == "source" else getattr(tokenizer, "target_unknown_token_id", own)
 
 
 def piece_of(tokenizer: Any, token_id: int, side: str) -> str:

@@ -152,6 +152,14 @@ def test_translations_have_those_of_the_glossary(demo):
     assert begun.text.count("Katze") == 1
 
 
+def test_a_translation_is_a_whole_word_beside_ones_own_phrases(demo):
+    glossed = dataclasses.replace(demo, glossary={"dog": "Kater"})
+    [[best]] = glossed.translate(["The dog sleeps."], phrases=[["Katerft"]])
+    assert re.search(r"\bKater\b", best.text) and "Katerft" in best.text
+    [[best]] = glossed.translate(["The dog sleeps."], prefixes=["Der Katerft"])
+    assert re.search(r"\bKater\b", best.text) and best.text.startswith("Der Katerft")
+
+
 def test_what_cannot_be_met_is_said_and_left_out(demo):
     long = " ".join(["Katze"] * 33)
     assert len(demo.tokenizer.encode([long])[0]) >= 33
