@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +83,12 @@ def _has(row: dict[str, Any], word: str | None) -> bool:
 def _shown(row: dict[str, Any]) -> str:
     size = row["parameters"] and f"{row['parameters'] / 1e6:.0f} M"
     known = (row["languages"], row["family"], size, row["license"], row["published"])
-    return "  ".join([row["handle"], *(str(each) for each in known if each)])
+    told = "  ".join(str(each) for each in known if each)
+    if not sys.stdout.isatty():
+        return f"{row['handle']}  {told}"
+    # Only an address may be longer than the line.
+    lines = textwrap.wrap(told, shutil.get_terminal_size().columns - 4)
+    return "\n    ".join([row["handle"], *lines])
 
 
 def _measured(
@@ -88,7 +96,6 @@ def _measured(
 ) -> dict[str, Any]:
     from keras_attention.data.parallel_text import FilePairs
     from keras_attention.data.text_files import language_of_file
-    from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 
     pairs = list(FilePairs(source, reference))
     texts, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -96,6 +103,9 @@ def _measured(
     check_model(model, **told)
     language = named.get("target_language") or language_of_file(reference)
     translations = light_translator(model, **told)(texts)
+    start_backend()  # Without its messages: evaluation imports it.
+    from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
+
     scores = {
         "bleu": corpus_bleu(translations, references, language=language),
         "chrf": corpus_chrf(translations, references),

@@ -335,18 +335,25 @@ def test_a_run_in_one_line(run, translator):
         Translator.from_run(3)
 
 
-def test_public_models_are_listed_with_their_sources(capsys):
+def test_public_models_are_listed_with_their_sources(capsys, monkeypatch):
     main(["models", "--json"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {row["handle"]: row for row in rows} == Transformer.presets() and 40 <= len(rows) <= 60
     assert all(row["handle"] and row["languages"] and row["family"] for row in rows)
     # The published file, and in brackets which part of it where it is not of the weights.
-    assert all(re.search(r"\.(json|yml|py)( \([^()]+\))?$", row["source"]) for row in rows)
+    assert all(re.search(r"\.(json|yml|py|md)( \([^()]+\))?$", row["source"]) for row in rows)
     main(["models", "M2M"])
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in shown] == [
         f"hf://facebook/m2m100_{n}" for n in ("418M", "1.2B")
     ]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["models"])
+    shown = capsys.readouterr().out.splitlines()
+    told = [line for line in shown if line.startswith("    ")]
+    assert [line for line in shown if line not in told] == [row["handle"] for row in rows]
+    assert len(told) > len(rows) and max(map(len, told)) <= 80
     with pytest.raises(SystemExit):
         main(["models", "no such model"])
     address = next(row["handle"] for row in rows if row["family"].startswith("Tatoeba"))
