@@ -401,7 +401,7 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
     "settings,message",
     [
         ({}, "needs an end"),
-        ({"steps": 9, "checkpoint_minutes": 1.5, "checkpoint_updates": 7}, "=1.5, .*=7"),
+        ({"steps": 9, "checkpoint_minutes": 1.5, "checkpoint_updates": 7}, "=7, .*=1.5"),
         ({"steps": 9, "bpe_dropout": 0.1, "tokenizer_algorithm": "wordpiece"}, "needs.* 'bpe'"),
     ],
 )
