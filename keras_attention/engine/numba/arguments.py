@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,32 @@ from keras_attention.engine.numba.weights import Weights
 from keras_attention.spec import TransformerSpec
 
 
-def source_of(spec: TransformerSpec, token_ids: np.ndarray, positions: np.ndarray) -> Source:
+def arguments_of(
+    spec: TransformerSpec,
+    positions: Callable[[str, int], np.ndarray],
+    weights: Weights,
+    token_ids: np.ndarray,
+    limits: np.ndarray,
+    options: SearchOptions,
+    part: slice,
+) -> tuple[Any, ...]:
+    """Return what the compiled search of a part of the sentences takes, but for model and thread group.
+
+    `positions` returns the encodings of the first positions of the encoder or the decoder.
+    """
+    beam_size, max_length = options.beam_size, options.max_length
+    token_ids, limits = token_ids[part], limits[part]
+    sentences, length = token_ids.shape
+    source = _source_of(spec, token_ids, positions("encoder", length))
+    rules = _rules_of(spec, limits, options, positions("decoder", max_length), part)
+    state = _state_of(spec, weights.model, source, rules, options)
+    found = no_hypotheses(sentences, beam_size, max_length, spec.pad_token_id)
+    sizes = (int(source.bounds[-1]), sentences * beam_size)
+    workspaces = (_workspace_of(weights, spec.hidden_dim, rows) for rows in sizes)
+    return *workspaces, source, rules, state, found
+
+
+def _source_of(spec: TransformerSpec, token_ids: np.ndarray, positions: np.ndarray) -> Source:
     """Return the tokens of sentences (B, S), without padding, one after the other."""
     is_token = token_ids != spec.pad_token_id
     return Source(
@@ -27,7 +53,7 @@ def source_of(spec: TransformerSpec, token_ids: np.ndarray, positions: np.ndarra
     )
 
 
-def rules_of(
+def _rules_of(
     spec: TransformerSpec,
     limits: np.ndarray,
     options: SearchOptions,
@@ -46,7 +72,7 @@ def rules_of(
     )
 
 
-def state_of(
+def _state_of(
     spec: TransformerSpec, model: Model, source: Source, rules: Rules, options: SearchOptions
 ) -> SearchState:
     """Return the arrays that a search changes, at its begin."""
@@ -82,7 +108,7 @@ def state_of(
     )
 
 
-def workspace_of(weights: Weights, depth: int, rows: int) -> Workspace:
+def _workspace_of(weights: Weights, depth: int, rows: int) -> Workspace:
     """Return what a group of threads computes so many rows of width D in."""
     heads, _, value_dim = weights.model.heads
     widths = (depth, depth, depth, weights.widest, heads * value_dim)

@@ -13,13 +13,7 @@ import numba
 import numpy as np
 
 from keras_attention.engine.base import Beams, SearchingEngine, SearchOptions
-from keras_attention.engine.numba.arguments import (
-    no_hypotheses,
-    rules_of,
-    source_of,
-    state_of,
-    workspace_of,
-)
+from keras_attention.engine.numba.arguments import arguments_of, no_hypotheses
 from keras_attention.engine.numba.compiling import compiled, is_on_disk
 from keras_attention.engine.numba.running import run_searches
 from keras_attention.engine.numba.search import search
@@ -67,7 +61,7 @@ class NumbaEngine(SearchingEngine):
             options = SearchOptions(1, 1, 0.0, np.ones(2, "float32"), 0)
             token_ids = np.full((1, 1), self.spec.end_token_id, "int32")
             limits = np.ones(1, "int32")
-            encoder, decoder, *rest = self.arguments(
+            encoder, decoder, *rest = self._arguments(
                 weights, token_ids, limits, options, slice(None)
             )
             member = ThreadGroup(0, 1, 0, 0, np.empty(1, "float32"))
@@ -88,7 +82,8 @@ class NumbaEngine(SearchingEngine):
         groups, threads = self.thread_groups(weights, len(token_ids), beam_size)
         # Batches come longest first: each group gets long sentences and short ones.
         parts = [slice(group, None, groups) for group in range(groups)]
-        searches = [self.arguments(weights, token_ids, limits, options, part) for part in parts]
+        given = (weights, token_ids, limits, options)
+        searches = [self._arguments(*given, part) for part in parts]
         slots = max(token_ids.shape[1], max_length)
 
         def watch() -> None:
@@ -102,6 +97,9 @@ class NumbaEngine(SearchingEngine):
             for whole, own in zip(found, arguments[-1], strict=True):
                 whole[part] = own
         return found
+
+    def _arguments(self, *given: Any) -> tuple[Any, ...]:
+        return arguments_of(self.spec, self.positions, *given)
 
     def program(self, weights: Weights) -> Any:
         """Return `search`, compiled."""
@@ -122,26 +120,6 @@ class NumbaEngine(SearchingEngine):
         groups = max(1, min(most, sentences // least_sentences))
         work = sentences * beam_size * weights.of_step // weights.packing.at_once
         return groups, max(1, min(most // groups, work // (groups * WORK_PER_THREAD)))
-
-    def arguments(
-        self,
-        weights: Weights,
-        token_ids: np.ndarray,
-        limits: np.ndarray,
-        options: SearchOptions,
-        part: slice,
-    ) -> tuple[Any, ...]:
-        """Return what the compiled search of some sentences takes, but for model and thread group."""
-        spec, beam_size, max_length = self.spec, options.beam_size, options.max_length
-        token_ids, limits = token_ids[part], limits[part]
-        sentences, length = token_ids.shape
-        source = source_of(spec, token_ids, self.positions("encoder", length))
-        rules = rules_of(spec, limits, options, self.positions("decoder", max_length), part)
-        state = state_of(spec, weights.model, source, rules, options)
-        found = no_hypotheses(sentences, beam_size, max_length, spec.pad_token_id)
-        sizes = (int(source.bounds[-1]), sentences * beam_size)
-        workspaces = (workspace_of(weights, spec.hidden_dim, rows) for rows in sizes)
-        return *workspaces, source, rules, state, found
 
 
 def _longest(found: Beams, pad_token_id: int) -> int:
