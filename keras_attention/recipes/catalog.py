@@ -168,7 +168,11 @@ FINE_TUNING = (
 
 
 def fine_tuning_recipe(pairs: int, start_from: str) -> TranslationConfig:
-    """Return the settings for training a pretrained model further on this many pairs."""
+    """Return the settings for training a pretrained model further on this many pairs.
+
+    >>> fine_tuning_recipe(5_000, "hf://owner/name").steps
+    500
+    """
     steps, tokens = next((steps, tokens) for most, steps, tokens in FINE_TUNING if pairs <= most)
     return TranslationConfig(
         start_from=start_from,

@@ -16,7 +16,7 @@ pytest.importorskip("numba")
 
 from keras_attention.decoding.hypotheses import penalty
 from keras_attention.engine.base import SearchOptions
-from keras_attention.engine.numba import engine as numba_engine
+from keras_attention.engine.numba import arguments as numba_arguments
 from keras_attention.engine.numba.engine import NumbaEngine
 from tests.engine.test_engines import OPTIONS, SOURCE, expected, model_with
 
@@ -197,7 +197,7 @@ def test_interrupt_is_answered_amid_a_search(monkeypatch):
     """Ctrl-C while compiled code searches: the search ends before it is done."""
     engine = engine_of(model_with())
     wanted = searched(engine)
-    length, begun, no_hypotheses = 300_000, [], numba_engine.no_hypotheses
+    length, begun, no_hypotheses = 300_000, [], numba_arguments.no_hypotheses
 
     def watched(*sizes):
         begun.append(no_hypotheses(*sizes))
@@ -209,7 +209,7 @@ def test_interrupt_is_answered_amid_a_search(monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patched:
-        patched.setattr(numba_engine, "no_hypotheses", watched)
+        patched.setattr(numba_arguments, "no_hypotheses", watched)
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             penalties = np.ones(length + 1, "float32")
