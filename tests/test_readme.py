@@ -13,6 +13,7 @@ pytestmark = pytest.mark.backends("tensorflow")
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 PARSING = README.parent / "docs" / "parsing.md"
+TUNING = PARSING.with_name("fine-tuning.md")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -57,6 +58,13 @@ def test_a_constraint_of_the_docs(tmp_path, monkeypatch, capsys):
     run(python_blocks(PARSING.read_text(encoding="utf-8")), str(PARSING))
     forced, free = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
     assert forced.startswith("Der Hund") and not free.startswith("Der Hund")
+
+
+def test_lora_of_the_docs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = list(python_blocks(TUNING.read_text(encoding="utf-8")))
+    assert any("save_lora_weights" in code for _, code in blocks)
+    run(blocks, str(TUNING))
 
 
 def test_wrong_code_is_noticed():

@@ -296,8 +296,7 @@ def _check_search(options: argparse.Namespace) -> None:
         run = RunFolder(options.model)
         settings = run.settings(SEARCH_SETTINGS)
         run.check_checkpoint(options.checkpoint)
-        if options.ensemble or options.phrases_file:
-            raise ValueError("--checkpoint cannot be combined with --with or --phrases-file.")
+        refuse_together(options, ("ensemble",), "--checkpoint")
     if options.then is not None:
         refuse_together(options, NOT_TWICE, "--then")
         settings = check_model(options.then, **given(options, LANGUAGES[1:]))

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Restrictions, Tokenizer, Translator, export_saved_model
+from keras_attention import Restrictions, Tokenizer, Transformer, Translator, export_saved_model
 from keras_attention.cli.main import main
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding import saved_model
@@ -110,6 +110,19 @@ def test_texts_and_scores_of_translator(beam_size, n_best, demo, loaded, tmp_pat
     expected = wanted(demo, texts, n_best)
     assert_same(called(loaded, texts, n_best), expected)
     assert {len(best) for best in expected} == {1, n_best}  # 1 of empty texts
+
+
+def test_a_model_with_lora_is_exported_merged(demo, tmp_path):
+    model = Transformer.from_preset("demo_en_de")
+    model.enable_lora(4)
+    for layer in model.lora_layers().values():
+        b = layer.lora_kernel_b
+        b.assign(np.random.default_rng(8).normal(size=b.shape))
+    translator = dataclasses.replace(demo, model=model)
+    loaded = tf.saved_model.load(str(translator.export(tmp_path / "lora", "saved_model")))
+    expected = wanted(translator, SENTENCES, 2)
+    assert_same(called(loaded, SENTENCES, 2), expected)
+    assert [best[0][0] for best in expected] != demo(SENTENCES)
 
 
 def test_defaults_are_the_translators(demo, loaded):

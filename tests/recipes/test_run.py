@@ -194,6 +194,19 @@ def test_a_run_that_is_not_finished_translates(finished, corpus, tmp_path, capsy
     assert exported(sources) == [best[0].text for best in found]
     scores = [best[0].score for best in wanted]
     assert [row["translations"][0]["score"] for row in rows] == pytest.approx(scores, abs=1e-5)
+    (tmp_path / "phrases").write_text("Hund\n" * len(sources), "utf-8")
+    (tmp_path / "terms").write_text("the\tKatze\n", "utf-8")
+    contents = ["--phrases-file", tmp_path / "phrases", "--glossary", tmp_path / "terms"]
+    main([*command, "--checkpoint", before.name, *map(str, contents)])
+    rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    glossed = checkpoint_translator(place, before.name, glossary={"the": "Katze"})
+    wanted = glossed.translate(sources, phrases=[["Hund"]] * len(sources))
+    texts = [best[0].text for best in wanted]
+    assert [row["translations"][0]["text"] for row in rows] == texts
+    assert all("Hund" in text for text in texts) and any("Katze" in text for text in texts)
+    with pytest.raises(SystemExit):
+        main([*command, "--checkpoint", "last", "--with", str(folder)])
+    assert "--with cannot be combined with --checkpoint" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([*command, "--checkpoint", "lats"])
     assert "Did you mean 'last'?" in capsys.readouterr().err
