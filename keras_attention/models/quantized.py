@@ -58,8 +58,10 @@ class Quantizable:
             raise ValueError(
                 f"{self.name} cannot be quantized, which is for a plain model: {error}"
             ) from None
+        config = keras.quantizers.Int8QuantizationConfig() if config is None else config
         with warnings.catch_warnings():
-            # Of each layer without a matrix Keras says that it stays as it is.
-            warnings.filterwarnings("ignore", "Layer .* does not have a `quantize", UserWarning)
+            # Of layers without a matrix Keras says that they stay as they are.
+            said = ".*(does not have a `quantize|do not support quantization)"
+            warnings.filterwarnings("ignore", said, UserWarning)
             super().quantize(mode, config=config, type_check=type_check)  # type: ignore[misc]
         self.quantized = keras.saving.serialize_keras_object(config)

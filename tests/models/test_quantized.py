@@ -167,10 +167,11 @@ def test_what_cannot_be_quantized_is_refused():
         ):
             model.quantize(mode)
         np.testing.assert_array_equal(numbers(model(INPUTS)), before)
+    # Before Keras 3.16, Keras itself refuses these and what is no mode.
     for mode in ("gptq", "awq"):
-        with pytest.raises(ValueError, match=f"{mode.upper()}"):
+        with pytest.raises(ValueError, match=f"{mode.upper()}|mode='{mode}'"):
             made().quantize(mode)
-    with pytest.raises(ValueError, match="nvalid quantization mode"):
+    with pytest.raises(ValueError, match="nvalid quantization mode|mode='int9'"):
         made().quantize("int9")
     model = WeightedTransformer(13, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2)
     with pytest.raises(ValueError, match="cannot be quantized, .* has no branches"):
