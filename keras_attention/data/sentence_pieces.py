@@ -41,9 +41,8 @@ class SentencePieces:
     unknown.
     """
 
-    joined_by: Mapping[
-        str, str
-    ] = {}  # A space goes before a piece with the mark "▁", and no other.
+    # A space goes before a piece with the mark "▁", and no other.
+    joined_by: Mapping[str, str] = {}
 
     def __init__(self, model: bytes) -> None:
         self._processor = sentence_piece(model)
