@@ -34,7 +34,7 @@ def with_details(
     translator: Translator,
     texts: Sequence[str],
     translations: Sequence[Sequence[Found]],
-    head: Sequence[int] | None = None,
+    head: Any = None,
     rows: str | None = None,
 ) -> list[list[Translation]]:
     """Return translations with their word alignments and the scores of their tokens.

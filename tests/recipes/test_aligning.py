@@ -204,7 +204,7 @@ def test_refusals(translator):
         with_details(translator, TEXTS, found, (1, 0), "written")
     for texts, translations, named in (
         *((wrong, found, "`texts`") for wrong in (3, None, "a dog", [3])),
-        *((TEXTS, wrong, "`translations`") for wrong in (3, None, [3], [["ein Hund"]])),
+        *((TEXTS, wrong, "`translations") for wrong in (3, None, [3], [["ein Hund"]])),
     ):
         with pytest.raises(ValueError, match=named):
             with_details(translator, texts, translations, (1, 0))
