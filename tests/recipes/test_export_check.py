@@ -109,6 +109,18 @@ def test_the_command_refuses_wrong_options(tmp_path, capsys):
     assert not new.exists()
 
 
+def test_several_spaces_are_one(translator, onnx_folder, monkeypatch):
+    """Some programs write as many as there are pieces of a space alone."""
+    translate, libraries = export_check.PROGRAMS["onnx"]["onnxruntime"]
+    for spaces, is_same in (("   ", True), ("", False)):
+
+        def spaced(*given, spaces=spaces):
+            return [text.replace(" ", spaces) for text in translate(*given)]
+
+        monkeypatch.setitem(export_check.PROGRAMS, "onnx", {"onnxruntime": (spaced, libraries)})
+        assert check_export(translator, onnx_folder, TEXTS).passed == is_same
+
+
 def test_what_cannot_be_checked_is_named(translator, onnx_folder, tmp_path, monkeypatch):
     without_card = dataclasses.replace(translator, card={})
     for given, texts in ((translator, [" "]), (without_card, None)):
