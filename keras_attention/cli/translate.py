@@ -207,12 +207,14 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
 
         translator = checkpoint_translator(options.model, options.checkpoint, **given)
-    elif options.ensemble or options.phrases_file or options.glossary or options.alignment:
+    elif options.ensemble or options.alignment:
         start_backend()
         translator = keras_translator(options.model, **given)
         if options.ensemble:
             translator = _ensemble(translator, options)
     else:
+        if options.phrases_file or options.glossary:
+            start_backend()
         translator = light_translator(options.model, **given)
     if options.source_prefix is not None:
         # A copy: the same model, read once, may translate again without.

@@ -94,6 +94,21 @@ def test_a_glossary(translated, translator, untranslated, tmp_path):
     assert f"line 3 of '{tmp_path / 'terms'}' with 0 tabs" in untranslated(*asked)
 
 
+def test_phrases_and_a_glossary_of_an_onnx_model(translator, command, tmp_path):
+    """Which has no weights by name, so no Keras model can be made of it."""
+    pytest.importorskip("onnxruntime", reason="not installed: pip install onnx onnxruntime")
+    folder = translator.export(tmp_path / "onnx", "onnx")
+    (tmp_path / "phrases").write_text("Hund\n\n\n")
+    (tmp_path / "terms").write_text("woman\tKatze\n")
+    glossed = dataclasses.replace(translator, glossary={"woman": "Katze"})
+    wanted = glossed.translate(LINES, phrases=[["Hund"], [], []])
+    asked = ("--phrases-file", tmp_path / "phrases", "--glossary", tmp_path / "terms")
+    search = ("--beam-size", "2", "--length-penalty", "0.6")
+    found = command("translate", folder, *asked, *search, typed=LINES).out.splitlines()
+    assert found == as_lines(best[0].text for best in wanted)
+    assert "Hund" in found[0] and "Katze" in found[2]
+
+
 def test_another_model_translates_the_translations(
     run, translator, foreign, translated, untranslated, tmp_path
 ):
