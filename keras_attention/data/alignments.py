@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from keras_attention.data.corpus import Corpus
+from keras_attention.data.joints import BYTE
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.token_chunks import CHUNK_PAIRS, SIDES
 from keras_attention.data.token_store import TokenStore
@@ -32,7 +33,6 @@ Links = tuple[tuple[int, int], ...]
 # In place of a file: the true links that the corpus has.
 GOLD = "gold"
 LINK = re.compile(r"(\d+)-(\d+)", re.ASCII)
-BYTE = re.compile("<0x([0-9A-F]{2})>")  # a token of SentencePiece that is a part of a letter
 
 
 class WordAlignments:

@@ -15,7 +15,7 @@ from keras_attention.utils.scripts import is_letter
 
 # Korean particles stand behind their word without a space, whatever the word.
 HANGUL = ((0x1100, 0x11FF), (0x3130, 0x318F), (0xAC00, 0xD7FF))
-BYTE = re.compile("<0x([0-9A-F]{2})>")
+BYTE = re.compile("<0x([0-9A-F]{2})>")  # a piece of SentencePiece that is a byte of a letter
 
 
 class Joints(NamedTuple):

@@ -22,7 +22,7 @@ from keras_attention.data.markup_places import (
     place_marks,
 )
 from keras_attention.utils.arguments import checked
-from keras_attention.utils.scripts import has_no_spaces
+from keras_attention.utils.scripts import is_letter
 
 # Every repetition ends at the next "<" or has a limit, so that hostile text takes no more than linear time.
 TAG = r"""<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?P<rest>(?:[\s/]
@@ -222,7 +222,7 @@ def _flat(items: list[_Item], root: Mark) -> str:
                     # What is taken out leaves no gap before a stop, and joins no words.
                     if words[0] in CLOSING:
                         has_space = False
-                    elif plain and _needs_space(words[0]) and _needs_space(plain[-1][-1]):
+                    elif plain and is_letter(words[0]) and is_letter(plain[-1][-1]):
                         has_space = True
                 if has_space and plain:
                     words = f" {words}"
@@ -250,9 +250,4 @@ def _space(beside: list[_Item], end: int) -> bool | None:
     if not beside or beside[0].kind != "text":
         return None
     letter = beside[0].text[end]
-    return True if letter.isspace() else False if _needs_space(letter) else None
-
-
-def _needs_space(letter: str) -> bool:
-    """Whether a letter or digit is of a script whose words have spaces between them."""
-    return letter.isalnum() and not has_no_spaces(letter)
+    return True if letter.isspace() else False if is_letter(letter) else None
