@@ -89,6 +89,8 @@ class Ensemble:
 class EnsembleSelector:
     """The engines of an ensemble, as an `EngineSelector` for each model."""
 
+    needs_compiling = False
+
     def __init__(self, selectors: Sequence[EngineSelector]):
         self._selectors = selectors
         self.choice = selectors[0].choice

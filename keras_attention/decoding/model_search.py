@@ -211,7 +211,7 @@ class ModelSearch:
         if batches and engines is not None:
             # Translations are about as long as their texts.
             engine = engines.engine(sum(lengths) * self._rules.beam_size)
-            if engine.name != engines.choice.name and progress.is_enabled:
+            if engines.needs_compiling and engine.name == "numpy" and progress.is_enabled:
                 _say_why_numpy()
             search = functools.partial(self._search_by_engine, engine)
         # Samples are certain.

@@ -70,14 +70,15 @@ class Translator(Pretrained, MinimumBayesRisk):
     beams of a sentence in one buffer, and drops finished sentences from the batch. On every backend,
     `engine="auto"` takes Numba's on a CPU, if it is installed and can run the model, else that of the
     backend. The choice does not depend on a clock or on the batch, so results do not, either, but for the
-    last digits of a machine's first translations: see the next paragraph. `engine_for`
+    last digits of a machine's or a process' first translations: see the next paragraph. `engine_for`
     names the choice. The plain `decode_step` and `beam_search` define the result: `engine="plain"` uses
     them, and so does `"auto"` for a model that no engine can run. The weights are read at each call, so
     the translator of a model in training uses its current weights.
 
     Numba compiles once on a machine, for a minute or two, and keeps the result for later processes. Until
     then, with `engine="auto"` and in float32, NumPy translates the first texts: if little is to be done, it
-    ends before Numba would begin; a line on the standard error says so. TensorFlow compiles two
+    ends before Numba would begin; a line on the standard error says so. So does a text that NumPy ends in
+    half a second, before the process would have imported Numba. TensorFlow compiles two
     programs at the first call, for all shapes. PyTorch runs eagerly. JAX, and every backend with
     `engine="plain"`, compiles each shape at its first use, as the progress line shows: there, sources are
     padded to 16, 32, 64, ... tokens and batches to 1, 4, 16, 64, ... rows.

@@ -100,7 +100,7 @@ class OnnxSelector:
         ValueError: For any other.
     """
 
-    fixed_shapes = False
+    fixed_shapes = needs_compiling = False
     choice = EngineChoice("onnx", "The model is a file of ONNX, which onnxruntime runs.")
 
     def __init__(self, model: OnnxModel, precision: str | None, engine: str):

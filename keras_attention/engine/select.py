@@ -83,6 +83,8 @@ Precision = Annotated[str, _known_precision]
 
 # NumPy makes so many multiplications in about ten seconds (dev/LOG.md); Numba compiles for a minute or two.
 FEW_MULTIPLICATIONS = 40e9
+# And so many in half a second, in which Numba is imported.
+VERY_FEW_MULTIPLICATIONS = 2e9
 # What engines need besides the package and its backend.
 LIBRARIES = {"numba": "Numba", "ctranslate2": "CTranslate2"}
 _lock = threading.Lock()
@@ -111,8 +113,9 @@ class EngineSelector:
 
     Numba's where it runs the spec and the model is on a CPU, else the backend's. Time is not measured: what
     is found would hang on it, in the last digit. On a CPU Numba's took the least time at every size that
-    was tried (dev/LOG.md), with AVX2 alone, too. Where it must be compiled first, which takes a minute or
-    two once on a machine, NumPy's takes its place for a little text.
+    was tried (dev/LOG.md), with AVX2 alone, too. NumPy's takes its place for a little text where it must be
+    compiled first, which takes a minute or two once on a machine, and for a very little where it must be
+    imported first, which takes most of a second once in a process.
 
     Args:
         spec: What is run.
@@ -123,6 +126,7 @@ class EngineSelector:
     Attributes:
         choice: The engine, and why it is.
         fixed_shapes: Whether each shape of a batch is compiled, so that there should be few.
+        needs_compiling: Whether Numba's was found to be not compiled yet, so that NumPy's stands in for it.
 
     Raises:
         SpecError: If nothing installed runs this spec in this precision, or the engine asked for
@@ -146,6 +150,10 @@ class EngineSelector:
         self._is_waiting = self.choice.name == "numba" and engine == "auto"
         self._is_waiting &= needs <= {*ABILITIES["numpy"].offers}
         self._is_waiting &= refusal("numpy", spec, precision) is None
+        if self._is_waiting:
+            also = "NumPy stands in for it where a text is done before it is loaded."
+            self.choice = self.choice._replace(reason=f"{self.choice.reason} {also}")
+        self.needs_compiling = False
         self._multiplications = 0.0
         self._engines: dict[str, Engine] = {}
         self._version = (lambda: 0) if is_fixed else _module(self._backend).watch_weights(spec)
@@ -213,15 +221,20 @@ class EngineSelector:
         """
         with _lock:  # of threads that begin at once, the first one reads the weights
             self._multiplications += rows * self._weights_of_step
-            if self._is_waiting and self._multiplications <= FEW_MULTIPLICATIONS:
-                engine = self._present("numba")
-                self._is_waiting = not engine.is_compiled()
-                if self._is_waiting:
-                    return self._present("numpy")
+            if self._is_waiting and not self._needs_import():
+                self.needs_compiling = not self._present("numba").is_compiled()
+                self._is_waiting = self.needs_compiling
+                self._is_waiting &= self._multiplications <= FEW_MULTIPLICATIONS
+            if self._is_waiting:
+                return self._present("numpy")
             if self.choice.name == "numba" and _compilers:
                 with activity("compiling Numba's search"):
                     _compilers[0].wait()
             return self._present(self.choice.name)
+
+    def _needs_import(self) -> bool:
+        """Whether NumPy is done before Numba is imported."""
+        return "numba" not in sys.modules and self._multiplications <= VERY_FEW_MULTIPLICATIONS
 
     def compile_beside(self, rows: float, preset: str | None = None) -> None:
         """Have another process compile what `engine` needs for so many rows, if that is Numba's search.

@@ -61,7 +61,7 @@ def test_the_same_translations_as_with_keras(run):
     program = (
         "import json, sys\n"
         "from keras_attention_light import load_translator\n"
-        f"translator = load_translator({str(run.path)!r})\n"
+        f"translator = load_translator({str(run.path)!r}, engine='numba')\n"
         f"found = translator.translate({TEXTS!r}, n_best=2)\n"
         "print(json.dumps([[(t.text, t.score, t.token_ids) for t in best] for best in found]))\n"
         "print(json.dumps(translator.engine_for(2)))\n"
@@ -79,6 +79,21 @@ def test_the_same_translations_as_with_keras(run):
     assert len({best[0].text for best in expected}) == 4
 
 
+def test_numba_is_imported_only_where_there_is_enough_to_do(run):
+    """A text that NumPy ends sooner than that import does not wait for it; its translation is the same."""
+    program = (
+        "import sys\n"
+        "from keras_attention.engine import select\n"
+        "from keras_attention_light import load_translator\n"
+        f"translator = load_translator({str(run.path)!r}, show_progress=False)\n"
+        f"found = [translator({TEXTS!r}), 'numba' in sys.modules]\n"
+        "select.VERY_FEW_MULTIPLICATIONS = 0\n"
+        f"found += [translator({TEXTS!r}), 'numba' in sys.modules]\n"
+        "print(found[0] == found[2], found[1::2])\n"
+    )
+    assert python("-c", program) == "True [False, True]\n"
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_nothing_is_written_beside_its_own_memory(run, precision):
     """glibc checks its memory at each call: compiled code that writes to freed memory ends the process."""
@@ -89,7 +104,7 @@ def test_nothing_is_written_beside_its_own_memory(run, precision):
         pytest.skip(f"the C library has no {checker}")
     program = (
         "from keras_attention_light import load_translator\n"
-        f"translator = load_translator({str(run.path)!r}, precision={precision!r})\n"
+        f"translator = load_translator({str(run.path)!r}, engine='numba', precision={precision!r})\n"
         f"texts = {TEXTS!r} * 16\n"
         "for number in [1, 2, 3, 5, 7, 20, 33, 64] * 4:\n"
         "    found = translator(texts[:number])\n"
