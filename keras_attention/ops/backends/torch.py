@@ -216,21 +216,7 @@ def dropout(inputs: Any, rate: float, seed: Any) -> Any:
     """See `keras_attention.ops.reference.dropout`."""
     if not is_fast(inputs.shape[-1]):
         return reference.dropout(inputs, rate, seed)
-    return _Dropout.apply(inputs, keep_mask(inputs, rate, seed), 1.0 / (1.0 - rate))
-
-
-class _Dropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, inputs, keep, scale):
-        ctx.save_for_backward(keep)
-        ctx.scale = scale
-        return torch.mul(inputs, keep).mul_(scale)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, upstream):
-        (keep,) = ctx.saved_tensors
-        return torch.mul(upstream, keep).mul_(ctx.scale), None, None
+    return (inputs * keep_mask(inputs, rate, seed)).mul_(1.0 / (1.0 - rate))
 
 
 def dropout_add_norm(
@@ -239,37 +225,14 @@ def dropout_add_norm(
     """See `keras_attention.ops.reference.dropout_add_norm`."""
     if not is_fast(inputs.shape[-1]):
         return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
-    keep = keep_mask(update, rate, seed) if rate > 0.0 else None
+    keep = keep_mask(update, rate, seed)
     gamma, beta = as_tensor(gamma), as_tensor(beta)
     if inputs.device.type != "cpu":
         # Only on a CPU does PyTorch normalise half precision with parameters of full precision.
         gamma, beta = gamma.to(inputs.dtype), beta.to(inputs.dtype)
-    return _DropoutAddNorm.apply(inputs, update, gamma, beta, epsilon, keep, 1.0 / (1.0 - rate))
-
-
-class _DropoutAddNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, inputs, update, gamma, beta, epsilon, keep, scale):
-        if keep is None:
-            total = torch.add(inputs, update)
-        else:
-            total = torch.mul(update, keep)
-            torch.add(inputs, total, alpha=scale, out=total)
-        shape = total.shape[-1:]
-        outputs, mean, rstd = torch.native_layer_norm(total, shape, gamma, beta, epsilon)
-        ctx.save_for_backward(total, gamma, beta, mean, rstd, keep)
-        ctx.scale = scale
-        return outputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, upstream):
-        total, gamma, beta, mean, rstd, keep = ctx.saved_tensors
-        to_total, to_gamma, to_beta = torch.ops.aten.native_layer_norm_backward(
-            upstream.contiguous(), total, total.shape[-1:], mean, rstd, gamma, beta, [True] * 3
-        )
-        to_update = to_total if keep is None else torch.mul(to_total, keep).mul_(ctx.scale)
-        return to_total, to_update, to_gamma, to_beta, None, None, None
+    # The backward pass keeps the bytes of the mask and the sum.
+    total = torch.add(inputs, update * keep, alpha=1.0 / (1.0 - rate))
+    return torch.native_layer_norm(total, total.shape[-1:], gamma, beta, epsilon)[0]
 
 
 def dot_product_attention(
