@@ -112,3 +112,17 @@ def own_random_numbers(request, monkeypatch):
     """A module's `rng` restarts for each test: its numbers do not depend on the tests that ran before."""
     if isinstance(getattr(request.module, "rng", None), np.random.Generator):
         monkeypatch.setattr(request.module, "rng", np.random.default_rng(20170612))
+
+
+@pytest.fixture
+def refused_by(capsys):
+    """Calls what ends a program with 2; returns the error that it shows."""
+
+    def call(work, *arguments, **options):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            work(*arguments, **options)
+        assert left.value.code == 2
+        return capsys.readouterr().err
+
+    return call

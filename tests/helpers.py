@@ -1,14 +1,29 @@
 """What tests of several rooms share."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 from keras import ops
 
+ROOT = Path(__file__).resolve().parent.parent
+
 # For `compile` where the graph is not what a test is about: TensorFlow takes seconds to trace and compile
 # what it computes step by step in a few tenths. (JAX would compile each operation, PyTorch nothing.)
 STEP_BY_STEP = {"run_eagerly": keras.backend.backend() == "tensorflow"}
+
+
+def python(*words, environment=(), **options):
+    """Runs Python in the checkout to a good end; returns it, with what it printed."""
+    own = {**os.environ, "PYTHONPATH": str(ROOT), **dict(environment)}
+    options = {"cwd": ROOT, "env": own, "timeout": 600, **options}
+    words = [sys.executable, *map(str, words)]
+    done = subprocess.run(words, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
+    return done
 
 
 def contents(folder, folders=False):

@@ -5,16 +5,15 @@ import importlib.metadata
 import inspect
 import itertools
 import re
-import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
+from tests.helpers import ROOT, python
+
 pytestmark = pytest.mark.backends("tensorflow")
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "keras_attention"
 FILES = sorted(PACKAGE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
@@ -160,10 +159,7 @@ for name in {heavy!r}:
         assert "is refused" in str(error), error
 print(needless)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert python("-c", program).stdout == "[]\n"
 
 
 def test_the_backend_is_asked_for_in_one_place_for_each_kind_of_thing():
@@ -300,7 +296,6 @@ MORE_PARAMETERS = {
     "engine/numba/layers.py": {"attend_row", "attention_inputs", "attention_output"},
     "engine/numba/search.py": {"attend_to_history", "attend_to_source", "search", "step"},
     "engine/numba/tiles.py": {"_epilogue", "multiply", "tile"},
-    "ops/backends/torch.py": {"forward"},  # of an autograd function
 }
 
 

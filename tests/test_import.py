@@ -8,16 +8,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.helpers import ROOT, python
 from tests.visualization.event_files import read_values
 
 # Starts interpreters on each backend by itself, so where all of them are installed.
 pytestmark = pytest.mark.backends("torch")
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # Modules that only a feature that is used may load.
 HEAVY = {"matplotlib", "sacrebleu", "sentencepiece", "keras_hub", "tensorboard", "tensorflow_text"}
@@ -87,16 +85,8 @@ def run_python(code, backend, *arguments):
     """Runs code in a fresh interpreter; returns what it printed."""
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    result = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return python("-c", code, *arguments, environment=environment).stdout
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])

@@ -1,5 +1,6 @@
 """The folder of a run for the commands to work on, what they read, and what they say."""
 
+import functools
 import io
 import shutil
 import sys
@@ -62,16 +63,9 @@ def command(monkeypatch, capsys):
 
 
 @pytest.fixture
-def refused(command, capsys):
+def refused(command, refused_by):
     """Runs a command that ends with 2; returns the error that it shows."""
-
-    def run_command(*arguments, **options):
-        with pytest.raises(SystemExit) as left:
-            command(*arguments, **options)
-        assert left.value.code == 2
-        return capsys.readouterr().err
-
-    return run_command
+    return functools.partial(refused_by, command)
 
 
 def as_text(lines):

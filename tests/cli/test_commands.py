@@ -29,7 +29,7 @@ from keras_attention.utils import progress
 from keras_attention.utils.agreed import agreed, is_told_here
 from keras_attention.utils.run_folder import RunFolder
 from tests.cli.conftest import as_lines, as_text
-from tests.helpers import contents
+from tests.helpers import contents, python
 from tests.interop.conftest import SOURCES, TARGETS
 from tests.recipes.small_runs import write_files
 
@@ -402,8 +402,7 @@ def test_help_needs_no_keras_and_no_docstrings():
         "try: main(['train', '--help'])\n"
         "except SystemExit: print('keras' in sys.modules, 'numpy' in sys.modules)"
     )
-    words = [sys.executable, "-OO", "-c", program]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    done = python("-OO", "-c", program)
     assert done.stdout.splitlines()[-1] == "False False", done.stderr
     assert "--preset" in done.stdout
 

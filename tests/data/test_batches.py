@@ -186,20 +186,6 @@ class TestChoice:
             assert found == pytest.approx(saved)
             assert np.array_equal(mask[inverse], best)
 
-    def test_every_pair_fits_its_bucket(self):
-        lengths = np.array(CAPTIONS).T
-        shapes, bucket = choose_buckets(lengths, 700, num_replicas=2, max_shapes=13)
-        assert len(shapes) <= 13
-        assert lengths.shape[1] == len(bucket)
-        for index, shape in enumerate(shapes):
-            inside = lengths[:, bucket == index]
-            assert inside.max(axis=1).tolist() == [shape.source_length, shape.target_length]
-            if shape.next is not None:
-                assert shape.next > index
-                later = shapes[shape.next]
-                assert later.source_length >= shape.source_length
-                assert later.target_length >= shape.target_length
-
     def test_counting_in_a_table_is_as_good_as_sorting(self, monkeypatch):
         lengths = np.array(CAPTIONS).T
         table = choose_buckets(lengths, 700, num_replicas=2, max_shapes=13)

@@ -3,16 +3,14 @@
 import collections
 import itertools
 import json
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 
 from keras_attention import Tokenizer
 from keras_attention.data.bpe_dropout import BpeDropout
 from keras_attention.data.normalization import normalize
+from tests.helpers import python
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -129,15 +127,8 @@ def test_same_in_another_process(tmp_path):
         "print(Tokenizer.load(sys.argv[1]).encode(texts, dropout=0.3, seed=2**40 + 7))\n"
         "print(Tokenizer.train(many, 500, max_sentences=101).fingerprint())"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "tokenizer")],
-        input=json.dumps([TEXTS, many]),
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONHASHSEED": "17"},
-    )
-    ids, fingerprint = result.stdout.splitlines()
+    own = {"environment": {"PYTHONHASHSEED": "17"}, "input": json.dumps([TEXTS, many])}
+    ids, fingerprint = python("-c", program, tmp_path / "tokenizer", **own).stdout.splitlines()
     assert ids == str(tokenizer.encode(TEXTS, dropout=0.3, seed=2**40 + 7))
     assert fingerprint == Tokenizer.train(many, 500, max_sentences=101).fingerprint()
 

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from keras_attention import corpus_from_files, corpus_from_tsv, load_corpus, write_corpus
-from keras_attention.data import Filters, demo
+from keras_attention.data import Filters
 from keras_attention.data import multi30k as multi30k_module
 from tests.data.archive_server import serving
 
@@ -64,28 +64,10 @@ def test_the_first_pairs():
             corpus.first(pairs)
 
 
-def test_a_damaged_demo_is_named(tmp_path, monkeypatch):
-    for file in demo.FOLDER.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    content = bytearray((tmp_path / "train.tsv.gz").read_bytes())
-    content[1000] ^= 1
-    (tmp_path / "train.tsv.gz").write_bytes(content)
-    monkeypatch.setattr(demo, "FOLDER", tmp_path)
-    with pytest.raises(ValueError, match="train.tsv.gz' is damaged.*Install keras_attention again"):
-        load_corpus("demo")
-
-
 @pytest.mark.parametrize("arguments", [{"data_dir": "."}, {"source_language": "fr"}])
 def test_demo_has_no_files_and_one_direction(arguments):
     with pytest.raises(ValueError, match="embedded.*'en' to 'de' only.*Received"):
         load_corpus("demo", **arguments)
-
-
-def test_unknown_name():
-    with pytest.raises(
-        ValueError, match="one of demo, multi30k, wmt14, wmt16_en_de. Received: name='wmt99'"
-    ):
-        load_corpus("wmt99")
 
 
 @pytest.mark.parametrize("source, target", [("en", "de"), ("fr", "de"), ("de", "en")])

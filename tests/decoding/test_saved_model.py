@@ -2,9 +2,6 @@
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 import unicodedata
 
 import keras
@@ -16,6 +13,7 @@ from keras_attention.cli.main import main
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding import saved_model
 from keras_attention.spec.parts import NonFiniteModel
+from tests.helpers import python
 from tests.spec_oracle import SpecOracle, random_spec
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -156,14 +154,8 @@ print(json.dumps([text.decode() for text in found["translations"][:, 0].numpy()]
 
 
 def test_a_process_without_keras(demo, folder):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder), json.dumps(SENTENCES)],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0, done.stderr
+    no_gpu = {"CUDA_VISIBLE_DEVICES": ""}
+    done = python("-c", PROGRAM, folder, json.dumps(SENTENCES), environment=no_gpu)
     assert json.loads(done.stdout) == demo(SENTENCES)
 
 

@@ -2,11 +2,7 @@
 
 import ctypes
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +13,10 @@ from keras_attention.spec import SpecError
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention_light import load_translator
 from tests.decoding.test_demo_preset import SENTENCES, TRANSLATIONS
+from tests.helpers import python
 
 pytestmark = pytest.mark.backends("torch")
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["ein kleines Haus", "", "das Haus ist klein und der Hund sieht es", "ein Hund"]
 HEAVY = ["keras", "tensorflow", "torch", "jax"]
 SEARCH = {"beam_size": 3, "length_penalty": 0.8}
@@ -41,20 +37,6 @@ def run(tmp_path_factory):
     return folder
 
 
-def python(*arguments, environment=(), **options):
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **dict(environment)},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        **options,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_the_same_translations_as_with_keras(run):
     # First: it compiles, and the other process finds that done, in place of NumPy standing in.
     expected = Translator.from_run(run.path, engine="numba").translate(TEXTS, n_best=2)
@@ -70,7 +52,7 @@ def test_the_same_translations_as_with_keras(run):
         f"print(type(keras_attention.Translator.from_run({str(run.path)!r}).model).__name__)\n"
         "print(keras_attention.Transformer.__name__, 'keras' in sys.modules)\n"
     )
-    found, engine, imported, loaded, at_last = python("-c", program).splitlines()
+    found, engine, imported, loaded, at_last = python("-c", program).stdout.splitlines()
     assert imported == "[]" and loaded == "Transformer" and at_last == "Transformer True"
     assert json.loads(engine)[0] == "numba"
     assert json.loads(found) == [
@@ -91,7 +73,7 @@ def test_numba_is_imported_only_where_there_is_enough_to_do(run):
         f"found += [translator({TEXTS!r}), 'numba' in sys.modules]\n"
         "print(found[0] == found[2], found[1::2])\n"
     )
-    assert python("-c", program) == "True [False, True]\n"
+    assert python("-c", program).stdout == "True [False, True]\n"
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
@@ -111,7 +93,7 @@ def test_nothing_is_written_beside_its_own_memory(run, precision):
         "print(len(found))\n"
     )
     checked = {"LD_PRELOAD": checker, "MALLOC_CHECK_": "3"}
-    assert python("-c", program, environment=checked) == "64\n"
+    assert python("-c", program, environment=checked).stdout == "64\n"
 
 
 def test_the_command_and_a_tokenizer_need_no_keras():
@@ -123,7 +105,7 @@ def test_the_command_and_a_tokenizer_need_no_keras():
         f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
     )
     done = python("-c", program, input="\n".join(SENTENCES))
-    assert done.splitlines() == ["2000", *TRANSLATIONS, "[]"]
+    assert done.stdout.splitlines() == ["2000", *TRANSLATIONS, "[]"]
 
 
 def test_what_needs_keras_says_so(run, tmp_path):

@@ -1,14 +1,10 @@
 """Numba's operations against NumPy, in float64 where they are not integers."""
 
 import math
-import os
 import platform
 import shutil
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -26,6 +22,7 @@ from keras_attention.engine.numba.layers import ACTIVATIONS, activate, normalize
 from keras_attention.engine.numba.packing import Packing, eight_bit_scales, pack_rows
 from keras_attention.engine.numba.threads import pass_barrier
 from keras_attention.engine.numba.tiles import multiply
+from tests.helpers import ROOT, python
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -175,20 +172,9 @@ def test_product_without_avx512():
         "assert all('vpmaddubsw' in text for text in bytes_);"
         "print('the same')"
     )
-    environment = {
-        **os.environ,
-        "NUMBA_CPU_NAME": "haswell",
-        "NUMBA_CPU_FEATURES": "+sse4.2,+avx,+avx2,+fma",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=Path(__file__).parents[2],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.stdout.strip() == "the same", done.stderr[-2000:]
+    processor = {"CPU_NAME": "haswell", "CPU_FEATURES": "+sse4.2,+avx,+avx2,+fma"}
+    environment = {f"NUMBA_{name}": value for name, value in processor.items()}
+    assert python("-c", program, environment=environment).stdout.strip() == "the same"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -405,9 +391,8 @@ def test_amx_is_asked_for_only_where_it_is():
 
 def test_compiled_code_is_not_kept_beyond_a_change_of_what_it_uses(tmp_path):
     """Numba itself looks at the file of a function alone, not at those of what it calls."""
-    root = Path(__file__).resolve().parents[2]
     for name in ("keras_attention", "keras_attention_light"):
-        shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     program = (
         "import keras_attention_light, numba, numpy\n"
         "from keras_attention.engine.numba.compiling import compiled\n"
@@ -419,9 +404,8 @@ def test_compiled_code_is_not_kept_beyond_a_change_of_what_it_uses(tmp_path):
     )
 
     def printed():
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        options = {"env": environment, "cwd": tmp_path, "text": True, "timeout": 300}
-        return subprocess.check_output([sys.executable, "-c", program], **options).split()
+        own = {"PYTHONPATH": str(tmp_path)}
+        return python("-c", program, environment=own, cwd=tmp_path).stdout.split()
 
     assert [printed(), printed()] == [["0x3f81", "0"], ["0x3f81", "1"]]
     used = tmp_path / "keras_attention/engine/numba/packing.py"

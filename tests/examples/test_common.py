@@ -81,13 +81,13 @@ def test_all_rows_are_checked_before_the_folder_is_claimed(tmp_path):
 
 
 @pytest.mark.parametrize("script", [table3_positions, table3_variations, weighted_transformer])
-def test_a_refused_option_leaves_no_folder(script, tmp_path, capsys):
+def test_a_refused_option_leaves_no_folder(script, tmp_path, refused_by):
     arguments = ["--batch-tokens", "64", "--pairs", "600", "--output-dir", str(tmp_path / "out")]
     if script is table3_positions:
         arguments += ["--trained-length", "200"]
-    with pytest.raises(SystemExit) as left:
-        common.run(script.main, script.parser(), arguments=arguments)
-    assert left.value.code == 2 and "`batch_tokens` (64) is too small" in capsys.readouterr().err
+    assert "`batch_tokens` (64) is too small" in refused_by(
+        common.run, script.main, script.parser(), arguments=arguments
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -96,8 +96,6 @@ def test_a_short_run(tmp_path, capsys):
         (["--seed", "-1"], "--seed"),
     ],
 )
-def test_wrong_options_are_refused(options, message, tmp_path, capsys):
-    with pytest.raises(SystemExit) as left:
-        images.main([*options, "--output-dir", str(tmp_path / "out")])
-    assert left.value.code == 2 and message in capsys.readouterr().err
+def test_wrong_options_are_refused(options, message, tmp_path, refused_by):
+    assert message in refused_by(images.main, [*options, "--output-dir", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()

@@ -124,11 +124,10 @@ def test_without_the_package_a_script_says_what_to_install(path, tmp_path):
     assert "pip install -e '.[tensorflow]'" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_without_a_package_that_it_needs_a_script_names_it(capsys):
-    with pytest.raises(SystemExit) as left:
-        common.run(None, common.new_parser("", "script.py"), ["no_such_package"], [])
-    assert left.value.code == 2
-    assert "script.py: This script needs no_such_package: pip install" in capsys.readouterr().err
+def test_without_a_package_that_it_needs_a_script_names_it(refused_by):
+    assert "script.py: This script needs no_such_package: pip install" in refused_by(
+        common.run, None, common.new_parser("", "script.py"), ["no_such_package"], []
+    )
 
 
 @pytest.fixture
@@ -157,13 +156,10 @@ def test_table_1_is_measured_on_one_core_or_as_many_as_asked_for(
 
 
 @pytest.mark.parametrize("number", ["0", "4"])
-def test_cores_that_are_not_there_are_refused(number, kept_to, tmp_path, capsys):
+def test_cores_that_are_not_there_are_refused(number, kept_to, tmp_path, refused_by):
     script = table1_layer_complexity
     arguments = ["--cores", number, "--output-dir", str(tmp_path / "out")]
-    with pytest.raises(SystemExit) as left:
-        common.run(script.main, script.parser(), arguments=arguments)
-    assert left.value.code == 2
-    assert "--cores" in capsys.readouterr().err
+    assert "--cores" in refused_by(common.run, script.main, script.parser(), arguments=arguments)
     assert not kept_to and not (tmp_path / "out").exists()
 
 
@@ -251,11 +247,8 @@ def test_silver_trees_come_with_the_papers_larger_vocabulary(received, trees, mo
     ],
 )
 def test_bad_input_is_said_in_a_line(
-    received, arguments, reason, capsys, trees, tmp_path, monkeypatch
+    received, arguments, reason, refused_by, trees, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        parse(*arguments)
-    assert stop.value.code == 2
-    assert reason in capsys.readouterr().err
+    assert reason in refused_by(parse, *arguments)
     assert not received

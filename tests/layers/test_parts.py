@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention import FeedForward, Transformer, TransformerEncoderBlock
+from keras_attention import FeedForward, TransformerEncoderBlock
 from keras_attention.layers.parts import needs_keras
 
 X = np.random.default_rng(7).normal(size=(2, 3, 8)).astype("float32")
@@ -131,13 +131,3 @@ def test_lora_and_quantized_projections():
     made.feed_forward.inner.quantize("int8")
     changed = np.abs(numbers(made(X)) - plain).max()
     assert 0 < changed < 0.1
-
-
-def test_the_first_wrong_tensor_is_named():
-    model = Transformer(11, 1, 8, 16, 2)
-    with pytest.raises(ValueError, match="encoder_token_ids"):
-        model({"encoder_token_ids": np.array([[1, 11]]), "decoder_token_ids": np.array([[1]])})
-    with pytest.raises(ValueError, match="`padding_mask` must broadcast"):
-        block()(X, padding_mask=MASK[:, :2])
-    with pytest.raises(ValueError, match="`inputs`"):
-        block()(X[..., :7])

@@ -386,8 +386,6 @@ def test_a_translator_asks_for_the_targets_vocabulary():
             {"target_vocabulary_size": 17, "end_token_id": 13},
             "`end_token_id` must be an int from 0 to 12",
         ),
-        ({"start_token_id": 13}, "`start_token_id` must be an int from 0 to 12"),
-        ({"suppressed_token_ids": [13]}, "`suppressed_token_ids` must be an int from 0 to 12"),
         ({"suppressed_token_ids": [1]}, "must not hold the end token"),
         (
             {"normalize_first": True, "final_normalization": False},

@@ -90,7 +90,7 @@ def test_the_command(translator, onnx_folder, tmp_path, capsys):
     assert re.search("onnxruntime: [012] of 3 .*WRONG", capsys.readouterr().out, re.DOTALL)
 
 
-def test_the_command_refuses_wrong_options(tmp_path, capsys):
+def test_the_command_refuses_wrong_options(tmp_path, refused_by):
     new, sources, empty = (tmp_path / name for name in ("new", "a.en", "empty.en"))
     sources.write_text("A dog.\nA cat.\n")
     empty.write_text("\n")
@@ -101,10 +101,7 @@ def test_the_command_refuses_wrong_options(tmp_path, capsys):
         ([new, "--format", "onnx", "--check", tmp_path / "none"], "none"),
         ([tmp_path, "--check", sources], "is no export of this package"),
     ):
-        with pytest.raises(SystemExit) as left:
-            main(["export", "demo_en_de", *map(str, arguments)])
-        assert left.value.code == 2
-        error = capsys.readouterr().err
+        error = refused_by(main, ["export", "demo_en_de", *map(str, arguments)])
         assert re.search(message, error), error
     assert not new.exists()
 

@@ -113,7 +113,9 @@ def test_the_report_compares_with_the_start(start, corpus, trained):
 
 
 @pytest.mark.backends("torch")
-def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys, monkeypatch):
+def test_the_old_domain_is_scored_before_and_after(
+    start, tmp_path, capsys, monkeypatch, refused_by
+):
     folder = tmp_path / "text"
     folder.mkdir()
     files = {
@@ -129,9 +131,9 @@ def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys, monk
     for option, name in (("validation", "dev"), ("test", "test"), ("old-domain", "old")):
         given += [f"--{option}-files", *files[name]]
     given += ["--output-dir", tmp_path / "run", "--no-attention-log", "--beam-size", "2"]
-    with pytest.raises(SystemExit):
-        main(["train", *map(str, given), "--steps", "6"])
-    assert "--old-domain-files needs --from" in capsys.readouterr().err
+    assert "--old-domain-files needs --from" in refused_by(
+        main, ["train", *map(str, given), "--steps", "6"]
+    )
     work = []
     monkeypatch.setattr(loop, "WorkBeside", lambda *own: work.append(WorkBeside(*own)) or work[-1])
     main(["train", *map(str, given), "--steps", "6", "--from", str(start)])
@@ -238,15 +240,6 @@ def test_a_training_that_harms_ends_with_the_pretrained_model(
         assert found(sources) == original(sources)
         for path, value in original.model.weights().items():
             np.testing.assert_array_equal(weights(found.model)[path], value, err_msg=path)
-
-
-@pytest.mark.backends("torch")
-def test_a_training_that_helps_ends_with_what_it_learned(start, corpus, tmp_path, capsys):
-    best = {"best_by": "perplexity", "final_model": "best"}
-    report = train_translation(corpus, config(start, **best), tmp_path / "run")
-    assert report["training"]["best_checkpoint"]["name"] == "update-00000006"
-    assert report["validation_perplexity"] < report["first_validation_perplexity"]
-    assert "Training has" not in capsys.readouterr().out
 
 
 @pytest.mark.backends("torch")
@@ -360,25 +353,20 @@ def test_what_the_pretrained_model_decides_is_refused(start, tmp_path):
         TranslationConfig(steps=3, freeze="encoder")
     with pytest.raises(ValueError, match="`start_share` .0.3.* is for a pretrained model"):
         TranslationConfig(steps=3, start_share=0.3)
-    with pytest.raises(ValueError, match="`start_share` must be .*below 1"):
-        config(start, start_share=1.0)
-    with pytest.raises(ValueError, match="`freeze` must be one of"):
-        config(start, freeze="everything")
 
 
 @pytest.mark.backends("torch")
-def test_the_command(start, tmp_path, capsys):
+def test_the_command(start, tmp_path, capsys, refused_by):
     files = dict(zip(("source", "target"), write_files(tmp_path, "train", 0, 60), strict=True))
     given = [word for side, file in files.items() for word in (f"--{side}-file", str(file))]
     given += ["--from", str(start), "--no-attention-log"]
     for option in (["--preset", "small"], ["--hidden-dim", "32"], ["--vocabulary-size", "500"]):
-        with pytest.raises(SystemExit) as ended:
-            main(["train", *given, *option])
-        assert ended.value.code == 2
-        assert f"{option[0]} cannot be combined with --from" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["train", *given[:4], "--from", str(tmp_path / "absent")])
-    assert "There is no folder" in capsys.readouterr().err
+        assert f"{option[0]} cannot be combined with --from" in refused_by(
+            main, ["train", *given, *option]
+        )
+    assert "There is no folder" in refused_by(
+        main, ["train", *given[:4], "--from", str(tmp_path / "absent")]
+    )
     main(["train", *given, "--plan", "--plan-no-try"])
     assert "Plan: pretrained model" in capsys.readouterr().out
     run = tmp_path / "run"

@@ -156,7 +156,7 @@ def aligned_config(files, corpus_pairs, path, **more):
     return dataclasses.replace(TINY, **given)
 
 
-def test_a_run_goes_on_exactly(files, tmp_path, capsys):
+def test_a_run_goes_on_exactly(files, tmp_path, capsys, refused_by):
     from keras_attention import corpus_from_files
 
     pairs = list(corpus_from_files(files).train)
@@ -176,12 +176,12 @@ def test_a_run_goes_on_exactly(files, tmp_path, capsys):
     train_alone(files, folder, 12, dataclasses.replace(config, guided_alignment=str(moved)))
     capsys.readouterr()
     moved.write_text("\n".join([*lines[:-1], "0-0"]) + "\n", "utf-8")
-    with pytest.raises(SystemExit):
-        train(files, folder, 14, dataclasses.replace(config, guided_alignment=str(moved)))
-    assert "alignments differs" in capsys.readouterr().err
+    assert "alignments differs" in refused_by(
+        train, files, folder, 14, dataclasses.replace(config, guided_alignment=str(moved))
+    )
 
 
-def test_wrong_files_are_refused_before_anything_is_made(files, tmp_path, capsys):
+def test_wrong_files_are_refused_before_anything_is_made(files, tmp_path, refused_by):
     short = tmp_path / "short"
     short.write_text("0-0\n", "utf-8")
     for given, message in (
@@ -190,9 +190,7 @@ def test_wrong_files_are_refused_before_anything_is_made(files, tmp_path, capsys
         ("gold", "no training pair of 'mine' has true links"),
     ):
         config = dataclasses.replace(TINY, guided_alignment=str(given))
-        with pytest.raises(SystemExit):
-            train(files, tmp_path / "run", 5, config)
-        assert message in capsys.readouterr().err
+        assert message in refused_by(train, files, tmp_path / "run", 5, config)
         assert not (tmp_path / "run").exists()
 
 
@@ -215,8 +213,6 @@ def test_a_plan_refuses_them_too(corpus, tmp_path):
         ),
         ({"guided_alignment_head": (1, 0)}, "`guided_alignment_head` needs `guided_alignment`"),
         ({"guided_alignment_weight": 0.5}, "`guided_alignment_weight` needs `guided_alignment`"),
-        ({"guided_alignment": "gold", "guided_alignment_weight": 0.0}, "guided_alignment_weight"),
-        ({"guided_alignment": "gold", "guided_alignment_head": 1}, "list or tuple of 2 values"),
         ({"guided_alignment": "gold", "guided_alignment_head": (-1, 0)}, "guided_alignment_head"),
         ({"guided_alignment": ""}, "guided_alignment"),
         ({"guided_alignment": "links", "tokenizer_algorithm": "wordpiece"}, "'bpe': word-pieces"),

@@ -60,9 +60,14 @@ JOBS = {
 
 
 if not IS_TORCH:
-    # Each costs XLA's time twice. What all must agree on and what stops them is the same code; a run that is
-    # stopped and goes on ends as one does that is not; test_parallelism.py has slices.
-    JOBS = {name: JOBS[name] for name in ("ctrl_c", "mixed", "guided", "seed")}
+    # Each costs XLA's time twice. What all must agree on and what stops them is the same code, and so is what
+    # is mixed; test_parallelism.py has slices.
+    OPTIONS = {"guided": OPTIONS["guided"]}
+    JOBS = {
+        "ctrl_c": {**JOBS["ctrl_c"], "changed": OPTIONS["guided"]},
+        "guided": job(OPTIONS["guided"], run="ctrl_c", reports=True),
+        "seed": JOBS["seed"],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +219,7 @@ def test_another_number_of_processes_goes_on(corpus, alone, pair):
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_each_option_ends_with_the_report_of_one_process(name, corpus, pair):
-    """Also after a stop: the mixed run has been stopped."""
+    """Also after a stop: the mixed run, and on JAX the guided one, has been stopped."""
     folder, text = corpus
     expected = reported(text, folder / name, OPTIONS[name])
     (told, other), found = pair[1][name], pair[0] / JOBS[name].get("run", name)

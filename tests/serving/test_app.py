@@ -1,6 +1,7 @@
 """The API over real sockets: its fields, its errors, its limits; what many ask at once."""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import re
@@ -306,17 +307,14 @@ def test_a_body_that_is_declared_too_large_is_not_waited_for(port):
 def test_a_connection_without_a_whole_request_is_closed(service, monkeypatch):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     refused = HEAD + b"Content-Length: 10000\r\n\r\n "
-    with running(service) as port:
-        for begun in (
-            b"",
-            HEAD,
-            HEAD[:9],
-            b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /",
-            refused,
-        ):
-            with raw(port, begun) as connection:
-                while connection.recv(1000):
-                    pass
+    answered = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"
+    with running(service) as port, contextlib.ExitStack() as open_together:
+        for connection in [
+            open_together.enter_context(raw(port, begun))
+            for begun in (b"", HEAD, HEAD[:9], answered, refused)
+        ]:
+            while connection.recv(1000):
+                pass
 
 
 def test_a_request_that_does_not_end_is_given_up(port, monkeypatch):

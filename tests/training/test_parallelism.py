@@ -2,19 +2,16 @@
 
 import argparse
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 from keras_attention import Transformer
+from tests.helpers import python
 from tools import verify_processes
 from tools.verify_parallelism import check_parallelism
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 BACKEND = keras.backend.backend()
 on_many_devices = pytest.mark.backends("tensorflow", "jax")
 
@@ -23,10 +20,7 @@ on_many_devices = pytest.mark.backends("tensorflow", "jax")
 def two_devices(tmp_path_factory):
     """The folder in which on_two_devices.py has written, and what it said."""
     folder = tmp_path_factory.mktemp("devices")
-    program = [sys.executable, "-m", "tests.training.on_two_devices", str(folder)]
-    result = subprocess.run(program, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 0, result.stdout + result.stderr[-3000:]
-    return folder, result.stderr
+    return folder, python("-m", "tests.training.on_two_devices", folder).stderr
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import stat
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from keras_attention.utils import files
@@ -102,22 +101,6 @@ class TestFile:
 
 
 class TestFolder:
-    def test_appears_whole(self, tmp_path):
-        with files.atomic_folder(tmp_path / "made" / "a") as folder:
-            (folder / "x").write_text("x")
-            assert not (tmp_path / "made" / "a").exists()
-        assert (tmp_path / "made" / "a" / "x").read_text() == "x"
-        assert names(tmp_path / "made") == ["a"]
-
-    def test_failure_leaves_the_old_one(self, tmp_path):
-        (tmp_path / "a").mkdir()
-        (tmp_path / "a" / "old").touch()
-        with pytest.raises(KeyError), files.atomic_folder(tmp_path / "a", replace=True) as folder:
-            (folder / "new").touch()
-            raise KeyError
-        assert names(tmp_path) == ["a"]
-        assert names(tmp_path / "a") == ["old"]
-
     def test_replaces_when_told(self, tmp_path):
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / "old").touch()
@@ -348,21 +331,6 @@ class TestVerified:
                     assert files.read_signed_json(path, "Write it again.") == value
                 except files.DamagedFile as error:
                     assert str(path) in str(error) and "Write it again." in str(error)
-
-    def test_files(self, tmp_path):
-        content = np.random.default_rng(3).bytes(70_001)
-        (tmp_path / "a").write_bytes(content)
-        sha256 = {"a": files.sha256_of(tmp_path / "a")}
-        files.verify_files(tmp_path, sha256)
-        damaged = bytearray(content)
-        damaged[-1] ^= 1
-        (tmp_path / "a").write_bytes(damaged)
-        with pytest.raises(files.DamagedFile, match="a' is damaged: it has sha256.*Build it again"):
-            files.verify_files(tmp_path, sha256, "Build it again.")
-        with pytest.raises(files.DamagedFile, match="b' is damaged: it is missing"):
-            files.verify_files(tmp_path, {"b": "0"})
-        with pytest.raises(files.DamagedFile, match="is not a file in"):
-            files.verify_files(tmp_path, {"../../etc/passwd": "0"})
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -1,9 +1,6 @@
 """Tuned memory, in separate processes: a heap that is tuned once stays tuned."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 from unittest import mock
 
 import keras
@@ -12,6 +9,7 @@ import pytest
 import keras_attention
 from keras_attention.callbacks import huge_pages as callback
 from keras_attention.utils import memory
+from tests.helpers import python
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -79,16 +77,7 @@ for _ in range(3):
 
 
 def printed(program, before=None):
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        preexec_fn=before,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.split()
+    return python("-c", program, preexec_fn=before).stdout.split()
 
 
 @needs_huge_pages

@@ -6,8 +6,6 @@ import io
 import os
 import re
 import struct
-import subprocess
-import sys
 import threading
 import time
 
@@ -15,6 +13,7 @@ import pytest
 
 from keras_attention.utils import progress
 from keras_attention.utils.progress import Progress, activity, say
+from tests.helpers import python
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -234,9 +233,5 @@ def test_a_user_who_wants_no_progress_gets_none():
         "with p.Progress(3, 'counting') as shown:\n"
         "    shown.add(1); shown.left(3); shown.values('x'); time.sleep(0.3)"
     )
-    environment = {**os.environ, "TQDM_DISABLE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0
+    done = python("-c", code, environment={"TQDM_DISABLE": "1"})
     assert "counting" not in done.stderr and "Error" not in done.stderr

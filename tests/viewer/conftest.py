@@ -50,13 +50,17 @@ class Visits:
         self.errors = []
         self.requests = []
 
-    def open(self, address, tour=False, **options):
-        """A new window of 1440 x 900 pixels (or `options`); only with `tour` it is a first visit."""
+    def open(self, address, tour=False, script="", **options):
+        """A new window of 1440 x 900 pixels (or `options`); only with `tour` it is a first visit.
+
+        A `script` runs in it before those of the page.
+        """
         context = self.browser.new_context(
             **{"viewport": {"width": 1440, "height": 900}, **options}
         )
         self.contexts.append(context)
         context.set_default_timeout(WAIT)
+        context.add_init_script(script)
         if not tour:
             context.add_init_script(
                 "try { localStorage.setItem('keras-attention-viewer-tour', 'done') } catch {}"

@@ -1,16 +1,14 @@
 """The Attention tab on a real run of the example, in a real TensorBoard and a real browser."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 
 from keras_attention import Translator
+from tests.helpers import python
 from tests.recipes.small_runs import write_files
 from tests.viewer.looks import expect_text, values
-from tests.viewer.served import NEEDS_PLUGIN, ROOT, tensorboard, until
+from tests.viewer.served import NEEDS_PLUGIN, tensorboard, until
 
 pytestmark = [pytest.mark.backends("torch"), NEEDS_PLUGIN]
 UPDATES = 12
@@ -39,11 +37,8 @@ def run_folder(tmp_path_factory):
         "max-shapes": 2,
         "beam-size": 1,
     }
-    command = [sys.executable, "examples/wmt14_en_de.py"]
-    command += [f"--{name}={value}" for name, value in options.items()]
-    command += ["--validation-files", *map(str, validation), "--test-files", *map(str, test)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    command = ["examples/wmt14_en_de.py", *(f"--{name}={value}" for name, value in options.items())]
+    python(*command, "--validation-files", *validation, "--test-files", *test)
     return folder / "out"
 
 

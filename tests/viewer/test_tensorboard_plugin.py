@@ -1,8 +1,6 @@
 """The plugin in a real TensorBoard process, with both of its loaders."""
 
 import shutil
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +10,7 @@ from keras_attention import SummaryWriter
 from keras_attention_viewer import Entry
 from keras_attention_viewer.codec import PLUGIN_NAME, encode_header, entry_tag
 from keras_attention_viewer.tensorboard_data import AttentionData
+from tests.helpers import python
 from tests.viewer.entries import random_entry
 from tests.viewer.served import NEEDS_PLUGIN, ROOT, tensorboard, until
 
@@ -234,10 +233,7 @@ assert "/index" in plugin.get_plugin_apps()
 heavy = {"keras", "keras_attention", "tensorflow", "jax", "torch", "matplotlib"}
 print(sorted(heavy & set(sys.modules)))
 """
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert result.stdout.strip() == "[]", result.stderr
+    assert python("-c", code).stdout.strip() == "[]"
 
 
 def test_tensorboard_starts_with_a_broken_viewer(tmp_path):

@@ -43,13 +43,6 @@ def test_learning_rate_of_a_long_training_is_sampled_to_its_end():
     assert (updates[0], updates[-1]) == (1, 100_000)
 
 
-def test_nothing_to_draw():
-    with pytest.raises(ValueError, match="`schedules` must hold at least one schedule"):
-        learning_rate_figure({}, steps=5)
-    with pytest.raises(ValueError, match="`steps` must be an int of at least 1"):
-        learning_rate_figure({"rate": lambda i: i}, steps=0)
-
-
 def test_a_name_with_dollars_is_no_formula():
     figure = learning_rate_figure({"$$": lambda i: 1.0, r"$\no$": lambda i: 2.0}, steps=3)
     figure.savefig(io.BytesIO())
