@@ -122,6 +122,7 @@ def test_training_is_on_or_off(make, axes):
 LABELS = [[5, 11], [5, -1], [5, -100], [5, 2**32 + 3], [5, 5.7]]
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("make", [LabelSmoothedCrossentropy, TokenAccuracy, Perplexity])
 def test_labels_that_no_vocabulary_has_are_refused_in_arrays(make, labels):
@@ -197,6 +198,7 @@ def test_ids_in_tensors_never_take_another_words_row(token_id):
     assert np.isfinite(rows[0, 0]).all() and np.isnan(rows[0, 1]).all()
 
 
+@pytest.mark.backends("torch")
 def test_source_and_target_need_the_same_number_of_rows():
     model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
     inputs = {"encoder_token_ids": np.ones((1, 3), int), "decoder_token_ids": np.ones((2, 3), int)}

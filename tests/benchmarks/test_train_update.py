@@ -100,6 +100,7 @@ def test_kerashub_starts_at_the_oracles_loss(batches):
     np.testing.assert_allclose(subject.check()["loss"], expected_loss(PADDED), rtol=1e-5)
 
 
+@pytest.mark.backends("torch")
 def test_weights_that_do_not_fit_are_refused():
     weights = make_weights(SIZES)
     assert our_name("decoder_block_1/cross_attention/query/kernel") in weights
@@ -109,6 +110,7 @@ def test_weights_that_do_not_fit_are_refused():
         take(weights, "encoder_block_1/feed_forward/inner/bias", (13,))
 
 
+@pytest.mark.backends("torch")
 def test_counted_work_is_that_of_the_package():
     shapes = [(2, 3, 4), (3, 5, 5)]
     batches = [PADDED, random_batch(3, 5, 19, seed=2)]
@@ -122,6 +124,7 @@ def test_the_ceiling_counts_its_flops():
     assert ceiling.products > 1 and len(ceiling.run(2)) == 2
 
 
+@pytest.mark.backends("torch")
 def test_random_sentences_make_token_batches(tmp_path):
     path = tmp_path / "made.npz"
     maker = BatchMaker(str(path), 50, 40, batch_tokens=120, max_shapes=3, length_multiple=4)
@@ -134,6 +137,7 @@ def test_random_sentences_make_token_batches(tmp_path):
         assert (decoder[:, 0] == 0).all() and (decoder[:, 1:] != 1).all()
 
 
+@pytest.mark.backends("torch")
 def test_the_command_reports_what_was_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", str(__import__("pathlib").Path(__file__).parent))
 
@@ -161,6 +165,7 @@ def test_the_command_reports_what_was_measured(tmp_path, monkeypatch, capsys):
     assert record["subjects"][1]["rounds"] == [[1.0], [1.0]]
 
 
+@pytest.mark.backends("torch")
 def test_the_command_line():
     options = train_update.parse(
         ["--against", "hf, kerashub", "--workload", "small", "--rounds", "7"]

@@ -187,6 +187,7 @@ def test_samples_that_are_equal_are_kept_unless_unique_ones_are_wanted():
     assert unique == list(dict.fromkeys(drawn))
 
 
+@pytest.mark.backends("torch")
 def test_more_samples_than_memory_holds_are_refused():
     with pytest.raises(ValueError, match="`n_best` must be an int from 1 to 100,000. Received"):
         sampler().translate("ab", 10**9)
@@ -194,6 +195,7 @@ def test_more_samples_than_memory_holds_are_refused():
         sampler().translate_mbr("ab", 10**5)
 
 
+@pytest.mark.backends("torch")
 def test_another_library_draws_no_samples():
     pytest.importorskip("ctranslate2")
     with pytest.raises(ValueError, match="'ctranslate2' draws no samples"):

@@ -47,6 +47,7 @@ def test_the_same_numbers_as_through_keras(dtype, normalize_first, monkeypatch):
     assert np.abs(direct[0] - direct[1]).max() > 0.1  # dropout was on
 
 
+@pytest.mark.backends("torch")
 def test_training_is_found_where_the_caller_leaves_it_out():
     """An outer model's `training` reaches a part's dropout."""
     made = block(dropout=0.5)
@@ -57,6 +58,7 @@ def test_training_is_found_where_the_caller_leaves_it_out():
     assert np.abs(numbers(model(X, training=True)) - still).max() > 0.1
 
 
+@pytest.mark.backends("torch")
 def test_a_regularizer_of_a_parts_output_adds_its_loss():
     made = block()
     made.feed_forward.activity_regularizer = keras.regularizers.L2(0.5)
@@ -83,6 +85,7 @@ class DoublingBlock(TransformerEncoderBlock):
         self.feed_forward = Doubling()
 
 
+@pytest.mark.backends("torch")
 def test_a_users_own_layer_goes_through_keras():
     made = DoublingBlock(num_heads=2, intermediate_dim=16, dropout=0.0)
     made.build(X.shape)
@@ -98,6 +101,7 @@ class OwnDoor(FeedForward):
         return super().__call__(*args, **kwargs) + 1.0
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "change",
     [
@@ -113,12 +117,14 @@ def test_what_needs_keras(change):
     assert needs_keras(made, made.feed_forward)
 
 
+@pytest.mark.backends("torch")
 def test_made_to_be_computed_again():
     with keras.RematScope("full"):
         made = block()
     assert all(needs_keras(made, part) for part in parts_of(made))
 
 
+@pytest.mark.backends("torch")
 def test_lora_and_quantized_projections():
     made = block(dropout=0.0)
     plain = numbers(made(X))

@@ -92,6 +92,7 @@ def test_float16_scales_its_loss(whole):
     assert model.optimizer.inner_optimizer.first_nonfinite == 0
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "steps,options", [(3, {}), (2, {"batch_size": 3}), (4, {"validation_split": 0.25})]
 )
@@ -102,6 +103,7 @@ def test_uneven_rows_are_refused_before_anything_is_compiled(steps, options, mon
         model.fit(INPUTS, LABELS, **{"batch_size": 4, "verbose": 0, **options})
 
 
+@pytest.mark.backends("torch")
 def test_uneven_rows_of_batches_are_refused(tmp_path):
     vocabulary = tmp_path / "vocabulary.txt"
     vocabulary.write_text("<pad>\n</s>\n<unk>\nein\nHund\n", "utf-8")
@@ -113,12 +115,14 @@ def test_uneven_rows_of_batches_are_refused(tmp_path):
         compiled_model(3).fit(batches, verbose=0)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("steps", [0, True, 1.5])
 def test_steps_must_be_a_positive_integer(steps):
     with pytest.raises(ValueError, match="accumulation_steps"):
         compiled_model(steps)
 
 
+@pytest.mark.backends("torch")
 def test_what_cannot_be_accumulated_is_refused():
     with pytest.raises(ValueError, match="token_sum.*LabelSmoothedCrossentropy"):
         compiled_model(2, loss="sparse_categorical_crossentropy")
@@ -126,6 +130,7 @@ def test_what_cannot_be_accumulated_is_refused():
         compiled_model(2, Adam(0.1, gradient_accumulation_steps=2))
 
 
+@pytest.mark.backends("torch")
 def test_is_saved_with_the_model(tmp_path):
     model = compiled_model(2, Adam(0.01))
     model.optimizer.build(model.trainable_variables)

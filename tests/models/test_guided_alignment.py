@@ -133,6 +133,7 @@ def test_the_head_learns_the_alignment():
     assert head_loss(model, 0, 1) - least < 0.7 * (before - least)
 
 
+@pytest.mark.backends("torch")
 def test_one_layer_alone_is_asked_for_weights(monkeypatch):
     """All other attention may be fused; see `flash` of `dot_product_attention`."""
     from keras_attention.layers import multi_head_attention as module
@@ -157,6 +158,7 @@ def test_one_layer_alone_is_asked_for_weights(monkeypatch):
     assert "dot_product_attention" in DEFINITIONS
 
 
+@pytest.mark.backends("torch")
 def test_is_saved_with_the_model(tmp_path):
     model = model_of(weight=0.25, compiled=STEP_BY_STEP)
     fit(model, GUIDED)
@@ -166,6 +168,7 @@ def test_is_saved_with_the_model(tmp_path):
     assert fit(loaded, GUIDED) == pytest.approx(fit(model, GUIDED), rel=1e-5)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "options, message",
     [

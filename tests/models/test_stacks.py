@@ -55,6 +55,7 @@ def test_equals_the_paper_in_numpy(options):
     np.testing.assert_allclose([numpy(x) for x in scores], weights, atol=1e-5)
 
 
+@pytest.mark.backends("torch")
 def test_a_switch_given_by_position_is_not_called_a_mask():
     """Behind the last tensor of `call` comes `training`, which Keras wants by name."""
     layer = encoder()

@@ -61,6 +61,7 @@ def test_ids_outside_of_the_vocabulary_are_refused(model, entrance, name, bad):
         ENTRANCES[entrance](model, data)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("entrance", ["fit", "evaluate", "predict"])
 @pytest.mark.parametrize("nothing", [None, [], {}, np.zeros((0, 3), "int32")])
 def test_no_data_are_refused(model, entrance, nothing):
@@ -90,12 +91,14 @@ def test_floats_that_are_not_ids_are_refused(model, entrance, bad):
         call(model, data)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("ids", [[[5, -3]], [[5, 9]], [[5, 5.7]], [[5, np.int64(9)]]])
 def test_lists_are_looked_at(model, ids):
     with pytest.raises(ValueError, match=NO_IDS):
         model.encode(ids)
 
 
+@pytest.mark.backends("torch")
 def test_a_list_in_place_of_an_array_is_refused_by_name(model):
     with pytest.raises(ValueError, match="'encoder_token_ids' must be an array .* Received: list"):
         model(inputs([[5, 8]]))
@@ -110,6 +113,7 @@ def test_another_byte_order_is_named(model, entrance):
         call(model, data)
 
 
+@pytest.mark.backends("torch")
 def test_weights_of_classes_are_refused(model):
     """Keras would make one weight a row of them, of the position of its largest label."""
     for train in (model.fit, model.train_on_batch):
@@ -153,6 +157,7 @@ def test_ids_of_the_vocabulary_pass_everywhere(model):
     assert tuple(model(tensors).shape) == (1, 2, V)
 
 
+@pytest.mark.backends("torch")
 def test_batches_of_a_larger_vocabulary_are_refused(model):
     class Batches(keras.utils.PyDataset):
         def __init__(self, vocabulary_size):
@@ -178,6 +183,7 @@ def test_batches_of_a_larger_vocabulary_are_refused(model):
         model.fit(inputs(), LABELS, validation_data=Batches(10), verbose=0)
 
 
+@pytest.mark.backends("torch")
 def test_what_has_no_ids_passes():
     check_token_ids({"a": np.zeros((0, 3), int), "b": np.array([0.5, 99.0]), "c": None}, V)
 

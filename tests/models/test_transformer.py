@@ -160,8 +160,9 @@ def test_attention_scores_of_every_layer_and_kind(model):
                 assert (weights[1, :, :, 3:] == 0).all()
 
 
+@pytest.mark.backends("torch")
 def test_saves_and_loads_in_safe_mode(tmp_path, model):
-    """In other precisions: `test_options.py`."""
+    """On other backends and in other precisions: `test_options.py`."""
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     np.testing.assert_array_equal(numpy(copy(INPUTS)), numpy(model(INPUTS)))
@@ -222,6 +223,7 @@ def test_tensorflow_traces_an_update_with_loss_scaling_once(steps):
     assert steps == [model]
 
 
+@pytest.mark.backends("torch")
 def test_fit_without_compile_says_so():
     with pytest.raises(ValueError, match="compile"):
         small().fit(INPUTS, TARGET, verbose=0)

@@ -64,7 +64,7 @@ if not IS_TORCH:
     # is mixed; test_parallelism.py has slices.
     OPTIONS = {"guided": OPTIONS["guided"]}
     JOBS = {
-        "ctrl_c": {**JOBS["ctrl_c"], "changed": OPTIONS["guided"]},
+        "ctrl_c": job(OPTIONS["guided"], stop={"process": 0, "update": 5, "signal": "SIGINT"}),
         "guided": job(OPTIONS["guided"], run="ctrl_c", reports=True),
         "seed": JOBS["seed"],
     }
@@ -160,7 +160,7 @@ def test_dropout_is_the_same_in_every_bit(pair):
 
 @pytest.mark.parametrize(
     "name, stopped, updates",
-    [("ctrl_c", "SIGINT", 5), *([("sigterm", "SIGTERM", 4)] if IS_TORCH else [])],
+    [("ctrl_c", "SIGINT", 5), ("sigterm", "SIGTERM", 4)] if IS_TORCH else [("ctrl_c", "SIGINT", 6)],
 )
 def test_a_signal_to_one_stops_all_at_the_same_update(name, stopped, updates, pair):
     told = pair[1][name]

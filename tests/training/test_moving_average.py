@@ -133,6 +133,7 @@ def test_it_has_its_place_in_a_checkpoint(trained, tmp_path):
         load_moving_average(plain, [tmp_path / "two"])
 
 
+@pytest.mark.backends("torch")
 def test_its_settings_survive_saving():
     optimizer = Adam.from_config(Adam(moving_average=0.99).get_config())
     assert optimizer.moving_average == 0.99

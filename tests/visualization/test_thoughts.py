@@ -114,6 +114,7 @@ def test_probabilities_and_runners_up_are_those_of_the_paper_in_numpy(
         assert np.std([one["p"] for one in kept]) > 1e-3
 
 
+@pytest.mark.backends("torch")
 def test_only_the_shown_pairs_are_predicted_and_what_is_suppressed_is_not(tokenizer):
     unwanted = tokenizer.encode("Hund")[0]
     options = {**SIZES, "suppressed_token_ids": (unwanted,)}
@@ -135,6 +136,7 @@ def test_only_the_shown_pairs_are_predicted_and_what_is_suppressed_is_not(tokeni
         attention_entries(model, tokenizer, PAIRS, predicted=-1)
 
 
+@pytest.mark.backends("torch")
 def test_alternatives_of_the_beam_are_kept(model, tokenizer):
     beam = [Translation("ein Hund", -1.5, (3,), True), Translation("der Hund", -2.25, (4,), False)]
     (entry,) = attention_entries(model, tokenizer, PAIRS[1:], target="output", alternatives=[beam])
@@ -147,6 +149,7 @@ def test_alternatives_of_the_beam_are_kept(model, tokenizer):
             attention_entries(model, tokenizer, PAIRS[1:], alternatives=wrong)
 
 
+@pytest.mark.backends("torch")
 def test_layers_that_compute_something_else_have_no_norms(tokenizer):
     gated = MultiHeadAttention(2, 4, use_gate=True)
     x = np.ones((1, 3, 8), "float32")
@@ -160,6 +163,7 @@ def test_layers_that_compute_something_else_have_no_norms(tokenizer):
     assert entry.header["value_norms"].keys() == {"encoder", "cross"}
 
 
+@pytest.mark.backends("torch")
 def test_pre_norm_and_biases_count(tokenizer):
     """The norms explain the layer's own output: one head, one position, so weight 1."""
     options = {**SIZES, "num_heads": 1, "normalize_first": True, "use_attention_bias": True}
