@@ -55,7 +55,7 @@ NEVER = 1_000_000_000  # Epochs until BLEU is computed during training.
 CORPORA = tuple(name for name in RECIPES if not name.endswith(("_big", "_en_fr")))
 BUDGET = (
     *("steps", "minutes", "batch_tokens", "max_shapes"),
-    *("vocabulary_size", "warmup_steps", "checkpoint_updates", "dtype"),
+    *("vocabulary_size", "warmup_steps", "peak_learning_rate", "checkpoint_updates", "dtype"),
 )
 # Tells models apart that train for some minutes. Dropout as in the paper.
 SMALL = dataclasses.replace(
