@@ -134,7 +134,7 @@ def phrase_ids(tokenizer: Any, phrases: Sequence[str]) -> list[list[int]]:
     """Return the ids of phrases as they are spelled within a translation, where a word begins.
 
     That is as at the beginning of a text, but where the script has no spaces, or where the vocabulary has no
-    mark there. A closing mark such as "!" stands behind a word, if the vocabulary is not used to a space there.
+    mark there. A closing mark such as "!" stands behind a word, unless the vocabulary knows it with a space.
     """
     code, joints = len(start_of(tokenizer)), joints_of(tokenizer)
     found = [ids[code:] for ids in encode_side(tokenizer, phrases, "target")] if phrases else []

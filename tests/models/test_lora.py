@@ -280,7 +280,10 @@ def test_what_cannot_be_adapted_is_refused():
     model = made()
     for wrong, message in (
         ({"rank": 0}, "`rank` must be"),
-        ({"rank": K + 1}, f"`rank` must be at most {K}, .*self_attention.query, .12, 3, 4.*Received: 5"),
+        (
+            {"rank": K + 1},
+            f"`rank` must be at most {K}, .*self_attention.query, .12, 3, 4.*Received: 5",
+        ),
         ({"rank": D + 1, "target_layer_names": ["outer"]}, f"`rank` must be at most {D}"),
         ({"rank": 2, "lora_alpha": 0.0}, "`lora_alpha` must be"),
         ({"rank": 2, "target_layer_names": ["querry"]}, "'querry', but .* Did you mean 'query'"),
