@@ -75,6 +75,8 @@ def _input_file(options: argparse.Namespace) -> Path | None:
         raise ValueError(
             f"Several files of --input need --output-dir. Received: {len(options.input)} files"
         )
+    if "://" in options.input[0]:
+        raise ValueError(f"A URL of --input needs --output-dir. Received: {options.input[0]}")
     source = Path(options.input[0])
     if source.is_dir() or not source.exists():
         raise FileNotFoundError(f"--input: there is no file '{source}'.")

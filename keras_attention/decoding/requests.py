@@ -5,6 +5,7 @@ Shape letters: B sentences, S source length, L longest hypothesis.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,9 @@ from keras_attention.utils.scripts import has_no_spaces
 from keras_attention.utils.sides import encode_side, end_of, start_of
 
 SHOWN_LETTERS = 60
+CLOSING = re.compile(
+    r"[.,;:!?…%)\]}،؛؟۔।॥]++(?!\w)"
+)  # marks that end a phrase, not those of ".com"
 
 
 class Request(NamedTuple):
@@ -130,7 +134,7 @@ def phrase_ids(tokenizer: Any, phrases: Sequence[str]) -> list[list[int]]:
     """Return the ids of phrases as they are spelled within a translation, where a word begins.
 
     That is as at the beginning of a text, but where the script has no spaces, or where the vocabulary has no
-    mark there.
+    mark there. A closing mark such as "!" stands behind a word, unless the vocabulary knows it with a space.
     """
     code, joints = len(start_of(tokenizer)), joints_of(tokenizer)
     found = [ids[code:] for ids in encode_side(tokenizer, phrases, "target")] if phrases else []
@@ -141,6 +145,12 @@ def phrase_ids(tokenizer: Any, phrases: Sequence[str]) -> list[list[int]]:
             texts = [before, before + phrase.strip()]
             start, ids = (ids[code:] for ids in encode_side(tokenizer, texts, "target"))
             if ids[: len(start)] == start and len(ids) > len(start):
+                found[index] = ids[len(start) :]
+        elif CLOSING.match(phrase.strip()):
+            start, ids = (
+                ids[code:] for ids in encode_side(tokenizer, ["a", f"a{phrase.strip()}"], "target")
+            )
+            if ids[: len(start)] == start and 0 < len(ids) - len(start) < len(found[index]):
                 found[index] = ids[len(start) :]
     return found
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import zipfile
 from collections.abc import Sequence
@@ -59,14 +60,16 @@ class LowRankAdapted:
         before `compile`, and before a `Translator` is made of the model.
 
         Args:
-            rank: The rank r. Usual values are 4 to 32.
+            rank: The rank r, at most that which the chosen kernels can have: K for queries and values.
+                Usual values are 4 to 32.
             target_layer_names: Names of projections: `query`, `key`, `value` and `attention_output` of
                 attention; `inner`, `outer` and `gate` of feed-forward networks; `inner` and `forget` of
                 SSRUs. Defaults to `get_lora_target_names()`.
             lora_alpha: Scale of what is added. Defaults to `rank`, as in Keras.
 
         Raises:
-            ValueError: If LoRA is enabled already, a name is unknown, or the model is quantized.
+            ValueError: If LoRA is enabled already, a name is unknown, a kernel has a lower rank, or the model
+                is quantized. Nothing is changed then.
 
         Example:
 
@@ -96,6 +99,13 @@ class LowRankAdapted:
                 raise ValueError(
                     f"`target_layer_names` has {name!r}, but the model's projections are "
                     f"{', '.join(known)}.{did_you_mean(name, known)}"
+                )
+        for path, layer in found.items():
+            *inputs, width = layer.kernel.shape
+            if layer.name in names and rank > (full := min(math.prod(inputs), width)):
+                raise ValueError(
+                    f"`rank` must be at most {full}, the highest that the kernel of {path}, "
+                    f"{tuple(layer.kernel.shape)}, can have: larger matrices add nothing. Received: {rank}"
                 )
         for layer in model._flatten_layers(include_self=False):
             layer.trainable = False

@@ -132,6 +132,7 @@ class Pretrained:
 
         Raises:
             SpecError: If the spec is incomplete, or no `Transformer` can be built from it.
+            ValueError: If an argument is another than the spec's, whose weights would compute something else.
 
         Example:
 
@@ -142,6 +143,13 @@ class Pretrained:
         (2, 0.3)
         """
         spec.validate()
-        model = cast(Any, cls)(**{**spec.options(), **kwargs})
+        options = spec.options()
+        if other := [name for name in kwargs if options.get(name, kwargs[name]) != kwargs[name]]:
+            raise ValueError(
+                f"`{other[0]}` is {options[other[0]]!r} in the model whose weights are taken, which with "
+                "another value would compute something else. Leave it out. Received: "
+                f"{other[0]}={kwargs[other[0]]!r}"
+            )
+        model = cast(Any, cls)(**{**options, **kwargs})
         assign_weights(model, spec)
         return model

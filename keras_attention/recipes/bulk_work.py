@@ -149,6 +149,8 @@ class BulkWork:
         """Keep other processes out. Buckets have no locks."""
         if not isinstance(self.folder, Path):
             return contextlib.nullcontext()
+        if self.folder.exists() and not self.folder.is_dir():
+            raise OccupiedPath(f"'{self.folder}' is a file, and the results get a folder. {REMEDY}")
         self.folder.mkdir(parents=True, exist_ok=True)
         return claimed(self.folder, "texts", lock=self.folder / "work")
 
@@ -213,7 +215,14 @@ class BulkWork:
             for chunk in group:
                 wanted = itertools.islice(lines, chunk.first - position, None)
                 position = chunk.first + chunk.lines
-                yield chunk, [*itertools.islice(wanted, chunk.lines)]
+                found = [*itertools.islice(wanted, chunk.lines)]
+                if len(found) < chunk.lines:
+                    raise ValueError(
+                        f"'{self.inputs[number].name}' has become shorter while it was read: it ends after "
+                        f"{chunk.first + len(found):,} lines. What is done is kept. Restore the file, and "
+                        "start again."
+                    )
+                yield chunk, found
 
     def _join(self, chunks: Sequence[Chunk]) -> list[Place]:
         joined = self._joined()

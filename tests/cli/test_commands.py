@@ -467,6 +467,10 @@ def test_an_engine_that_is_not_installed_is_refused_at_once(run, refused, monkey
         ("translate RUN --input a b", "Several files of --input need --output-dir"),
         ("translate RUN --n-best 3", "at most the beam size, which is 2"),
         ("translate RUN --input no.txt", "there is no file 'no.txt'"),
+        (
+            "translate RUN --input s3://a/b.txt",
+            "A URL of --input needs --output-dir. Received: s3:",
+        ),
         ("translate RUN --input a --output-dir new --output x", "combined with --output"),
         ("translate RUN --input a --output-dir new --n-best 3", "--n-best must be at most"),
         ("translate RUN --engine plain --precision float32", "own dtype"),

@@ -105,6 +105,30 @@ def test_phrases_are_spelled_as_within_a_text():
 
 
 @pytest.mark.parametrize(
+    "phrase, expected",
+    [
+        ("!", "Ja!"),
+        ("! Nein", "Ja! Nein"),
+        ("...", "Ja..."),
+        (".de", "Ja .de"),
+        ("..de", "Ja ..de"),
+        ("(", "Ja ("),
+        ("Nein!", "Ja Nein!"),
+    ],
+)
+def test_a_closing_mark_stands_behind_a_word(phrase, expected):
+    tokenizer = TOKENIZERS["demo"]()
+    [ids] = phrase_ids(tokenizer, [phrase])
+    assert tokenizer.decode([*tokenizer.encode("Ja"), *ids]) == expected
+
+
+def test_a_closing_mark_keeps_the_space_that_the_vocabulary_is_used_to():
+    tokenizer = Tokenizer.train(["Ça va bien !", "Il dort !"] * 9, vocabulary_size=300)
+    [ids] = phrase_ids(tokenizer, ["!"])
+    assert tokenizer.decode([*tokenizer.encode("va"), *ids]) == "va !"
+
+
+@pytest.mark.parametrize(
     "text, phrase, is_ended, expected",
     [
         ("Der Kater", "Kater", True, True),

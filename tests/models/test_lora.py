@@ -280,6 +280,11 @@ def test_what_cannot_be_adapted_is_refused():
     model = made()
     for wrong, message in (
         ({"rank": 0}, "`rank` must be"),
+        (
+            {"rank": K + 1},
+            f"`rank` must be at most {K}, .*self_attention.query, .12, 3, 4.*Received: 5",
+        ),
+        ({"rank": D + 1, "target_layer_names": ["outer"]}, f"`rank` must be at most {D}"),
         ({"rank": 2, "lora_alpha": 0.0}, "`lora_alpha` must be"),
         ({"rank": 2, "target_layer_names": ["querry"]}, "'querry', but .* Did you mean 'query'"),
         ({"rank": 2, "target_layer_names": ["token_embedding"]}, "projections are .*, key, outer"),
@@ -287,7 +292,8 @@ def test_what_cannot_be_adapted_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             model.enable_lora(**wrong)
-    assert model.lora_rank is None and model.trainable_variables
+    whole = made().trainable_variables
+    assert model.lora_rank is None and len(model.trainable_variables) == len(whole)
     with pytest.raises(ValueError, match="has no LoRA weights"):
         model.save_lora_weights("file")
     model.enable_lora(2)

@@ -278,6 +278,24 @@ def test_a_pretrained_model_has_a_vocabulary(preset):
 
 
 @pytest.mark.backends("torch")
+@pytest.mark.parametrize(
+    "name, own, other",
+    [
+        ("num_layers", 2, 1),
+        ("activation", "relu", "gelu"),
+        ("position_layout", "halves", "learned"),
+    ],
+)
+def test_a_pretrained_model_keeps_what_its_weights_are_for(name, own, other):
+    spec = small(num_layers=2, activation="relu", position_layout="halves").spec()
+    with pytest.raises(
+        ValueError, match=f"`{name}` is {own!r} in the .* Received: {name}={other!r}"
+    ):
+        Transformer.from_spec(spec, **{name: other})
+    assert Transformer.from_spec(spec, **{name: own}, dropout=0.3).get_config()[name] == own
+
+
+@pytest.mark.backends("torch")
 def test_the_name_of_a_size_is_no_folder(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "tiny").mkdir()

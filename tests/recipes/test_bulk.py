@@ -164,6 +164,27 @@ def test_a_folder_with_other_files_is_refused(work, name):
     assert contents(work.out) == {name: b"mine"} and work.shout.seen() == []
 
 
+def test_a_file_in_place_of_the_folder_is_refused(work):
+    work.out.write_text("mine")
+    with pytest.raises(OccupiedPath, match="out' is a file, and the results get a folder. Choose"):
+        work.do()
+    assert work.out.read_text() == "mine"
+
+
+def test_an_input_that_becomes_shorter_while_it_is_read_is_no_result(work):
+    def job():
+        work.inputs[3].write_text("line 20\nline 21")
+        return work.shout()
+
+    whole = work.inputs[3].read_bytes()
+    with pytest.raises(ValueError, match="'c.txt' has become shorter .* ends after 2 lines"):
+        work.do(job)
+    assert not (work.out / "c.txt").exists()
+    work.inputs[3].write_bytes(whole)
+    work.do()
+    work.assert_whole()
+
+
 def test_somebody_elses_file_with_the_name_of_a_result_stays(work):
     work.stop_at("line 1")
     theirs = work.out / "c.txt"
