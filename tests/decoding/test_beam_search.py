@@ -81,6 +81,7 @@ def test_example_final_n_best(stop):
     assert_same(got, [(-1.6048196659, (A, B, EOS), True), (-1.8971199849, (EOS,), True)])
 
 
+@pytest.mark.backends("torch")
 def test_example_finished_after_each_step():
     """Five sentences, cut off after 1, 2, .. 5 steps."""
     last = [(-1.60481967, (A, B, EOS), True), (-1.89711998, (EOS,), True)]
@@ -90,6 +91,7 @@ def test_example_finished_after_each_step():
         assert_same(slots, expected)
 
 
+@pytest.mark.backends("torch")
 def test_example_alive_after_each_step():
     """Four sentences; what is alive after 1, 2, .. 4 steps is made to end in the next one."""
     alive = [
@@ -138,11 +140,13 @@ def test_example_exhaustive_n_best():
     assert_same(got[:4], best)
 
 
+@pytest.mark.backends("torch")
 def test_example_without_length_penalty_prefers_the_shorter():
     (got,) = search(example_step(), {}, [6], 2, length_penalty=0.0, stop="n_best")
     assert_same(got, [(-1.8971199849, (EOS,), True), (-1.9071703207, (A, B, EOS), True)])
 
 
+@pytest.mark.backends("torch")
 def test_example_greedy_never_ends():
     (got,) = search(example_step(), {}, [6], 1)
     assert_same(got, [(math.log(0.60 * 0.55 * 0.50**4), (A, B, B, B, B, B), False)])
@@ -405,6 +409,7 @@ def test_padding_token_fills_the_rest():
     assert ops.convert_to_numpy(result.sequences).tolist() == [[[1, 9, 9, 9]]]
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("name", ["start_token_id", "end_token_id", "pad_token_id"])
 def test_ids_beyond_their_dtype_are_refused(name):
     ids = {"start_token_id": 0, "end_token_id": 1, name: 2**31}

@@ -80,6 +80,7 @@ def test_symbolic_shapes_are_the_real_ones():
     assert [tuple(x.shape) for x in got] == [(B, T, D), (B, N, T, T), (B, N, T, S)]
 
 
+@pytest.mark.backends("torch")
 def test_a_memory_of_another_width_in_a_model_saved_and_loaded(tmp_path):
     width = 9
     inputs, memory = keras.Input((None, D)), keras.Input((None, width))

@@ -118,6 +118,7 @@ def test_implicit_mask_if_asked_for():
     assert getattr(TokenEmbedding(V, D)(IDS), "_keras_mask", None) is None
 
 
+@pytest.mark.backends("torch")
 def test_saves_and_loads(tmp_path):
     inputs = keras.Input((None,), dtype="int32")
     layer = TokenEmbedding(V, D)

@@ -70,6 +70,7 @@ def test_symbolic_shapes_are_the_real_ones():
     assert [tuple(x.shape) for x in got] == [(B, S, D), (B, N, S, S)]
 
 
+@pytest.mark.backends("torch")
 def test_in_a_sequential_model_saved_and_loaded(tmp_path):
     model = keras.Sequential([keras.Input((None, D)), block(), block(normalize_first=True)])
     model.save(tmp_path / "model.keras")

@@ -102,6 +102,7 @@ def test_mixed_precision(policy, training):
     np.testing.assert_allclose(numpy(got), expected, atol=0.1)
 
 
+@pytest.mark.backends("torch")
 def test_alone_in_a_functional_model(tmp_path):
     inputs, update = keras.Input((None, D)), keras.Input((None, D))
     model = keras.Model([inputs, update], ResidualConnection()(inputs, update))

@@ -76,6 +76,7 @@ def test_low_precision_keeps_the_state_in_float32(policy):
     np.testing.assert_allclose(numpy(state), 1 - forget**1100, rtol=1e-3)
 
 
+@pytest.mark.backends("torch")
 def test_config_and_functional_model(tmp_path):
     layer = layer_of(use_bias=True)
     copy = SSRU.from_config(json.loads(json.dumps(layer.get_config())))
@@ -111,6 +112,7 @@ def test_a_block_equals_numpy_at_once_and_in_steps(options):
         np.testing.assert_allclose(numpy(step)[:, 0], wanted[:, t], atol=2e-5)
 
 
+@pytest.mark.backends("torch")
 def test_a_block_refuses_what_only_attention_can_use():
     layer = block_of()
     for arguments, problem in (

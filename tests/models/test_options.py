@@ -232,6 +232,7 @@ def test_fit_lowers_the_loss_and_moves_every_weight():
         assert np.abs(numpy(weight) - old).max() > 0, weight.path
 
 
+@pytest.mark.backends("torch")
 def test_a_start_token_has_an_embedding_unless_it_is_padding():
     for start in (None, 3):
         model = model_of(start_token_id=start)
@@ -244,6 +245,7 @@ def test_a_start_token_has_an_embedding_unless_it_is_padding():
         assert (np.abs(bias).max() > 1e-3) == (start is not None)
 
 
+@pytest.mark.backends("torch")
 def test_a_new_bias_is_zero_and_belongs_to_the_targets_table():
     model = model_of(use_logits_bias=True, target_vocabulary_size=17, randomized=False)
     assert numpy(model.target_embedding.logits_bias).tolist() == [0.0] * 17
@@ -345,6 +347,7 @@ def test_greedy_search_is_the_oracles():
         assert list(translator.translate(text)[0].token_ids) == tokens
 
 
+@pytest.mark.backends("torch")
 def test_ids_are_checked_against_their_own_vocabulary():
     model = model_of(target_vocabulary_size=17)
     model.compile("sgd", LabelSmoothedCrossentropy())
@@ -423,6 +426,7 @@ def test_attention_of_a_decoder_with_cells(tmp_path):
     assert [*attention_figures(one, *names)][-2:] == ["cross/layer_1", "cross/layer_2"]
 
 
+@pytest.mark.backends("torch")
 def test_head_masks_of_unequal_depths():
     model = model_of(num_layers=(1, 2))
     inputs, mask = inputs_of(model), np.repeat([[0.0, 1.0, 1.0]], B, axis=0)

@@ -131,6 +131,7 @@ def test_weights_of_the_cross_attention_hide_padding():
         assert np.all(each[1, :, :, 3:] == 0) and np.all(each[0, :, :, 3:] > 0)
 
 
+@pytest.mark.backends("torch")
 def test_a_model_of_both_is_saved_and_loaded(tmp_path):
     vectors, is_real = keras.Input((None, D)), keras.Input((None,), dtype="bool")
     ids = keras.Input((None,), dtype="int32")

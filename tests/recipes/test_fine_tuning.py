@@ -32,6 +32,9 @@ from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_mari
 from tests.recipes.small_runs import small_corpus, training_alone, untrained_run, write_files
 from tests.visualization.event_files import read_values
 
+# Of each backend: what LoRA leaves frozen (test_lora_runs.py), and the loops of test_run.py.
+pytestmark = pytest.mark.backends("torch")
+
 SETTINGS = {
     "model_arguments": {"dropout": 0.2},
     "batch_tokens": 600,
@@ -81,7 +84,6 @@ def trained(start, corpus, tmp_path_factory):
     return folder, report, said.getvalue()
 
 
-@pytest.mark.backends("torch")
 def test_it_begins_as_the_pretrained_model(start, corpus, trained, tmp_path):
     run, original = Run(corpus, config(start), tmp_path / "run"), Translator.from_run(start)
     with run.started():
@@ -92,7 +94,6 @@ def test_it_begins_as_the_pretrained_model(start, corpus, trained, tmp_path):
     assert f"Before the first update the validation perplexity is {expected:.3f}." in trained[2]
 
 
-@pytest.mark.backends("torch")
 def test_the_report_compares_with_the_start(start, corpus, trained):
     folder, report, _ = trained
     sources, references = list(corpus.test.sources()), list(corpus.references("test"))
@@ -112,7 +113,6 @@ def test_the_report_compares_with_the_start(start, corpus, trained):
     assert "Baseline: before training." in (folder / "report.txt").read_text()
 
 
-@pytest.mark.backends("torch")
 def test_the_old_domain_is_scored_before_and_after(
     start, tmp_path, capsys, monkeypatch, refused_by
 ):
@@ -167,7 +167,6 @@ def test_the_old_domain_is_scored_before_and_after(
     assert f"BLEU on the old domain was {scores[0]:.2f}; it is {scores[1]:.2f} now" in said
 
 
-@pytest.mark.backends("torch")
 def test_a_model_with_two_vocabularies(tmp_path):
     """Each side is cut and counted by its own: ids of one would be wrong in the other."""
     pytest.importorskip("transformers", reason="not installed: pip install transformers")
@@ -200,7 +199,6 @@ def test_a_model_with_two_vocabularies(tmp_path):
         assert pieces == trained.tokenizer.tokens(entry.header[f"{side}_text"], side)
 
 
-@pytest.mark.backends("torch")
 def test_stopped_and_continued_it_ends_as_at_once(start, corpus, trained, tmp_path):
     with training_alone():
         for steps in (2, 6):
@@ -210,7 +208,6 @@ def test_stopped_and_continued_it_ends_as_at_once(start, corpus, trained, tmp_pa
         np.testing.assert_array_equal(found[path], value, err_msg=path)
 
 
-@pytest.mark.backends("torch")
 @pytest.mark.parametrize("best_by, ema", [("bleu", None), ("perplexity", 0.5)])
 def test_a_training_that_harms_ends_with_the_pretrained_model(
     corpus, tmp_path, capsys, best_by, ema
@@ -242,7 +239,6 @@ def test_a_training_that_harms_ends_with_the_pretrained_model(
             np.testing.assert_array_equal(weights(found.model)[path], value, err_msg=path)
 
 
-@pytest.mark.backends("torch")
 def test_dropout_is_that_of_the_pretrained_model(start, corpus, tmp_path):
     """A model that was trained without it cannot bear it."""
     tokenizer, found = Translator.from_run(start).tokenizer, []
@@ -272,7 +268,6 @@ def assert_frozen(part, start, run):
         assert np.array_equal(after[path], value) == path.startswith(f"{part}."), path
 
 
-@pytest.mark.backends("torch")
 def test_a_checkpoint_translates(start, corpus, tmp_path):
     moved, run = tmp_path / "start", tmp_path / "run"
     shutil.copytree(start, moved)
@@ -287,16 +282,13 @@ def test_a_checkpoint_translates(start, corpus, tmp_path):
         checkpoint_translator(run, "last")
 
 
-@pytest.mark.parametrize(
-    "part", ["embeddings", *["decoder"] * (keras.backend.backend() == "torch")]
-)
+@pytest.mark.parametrize("part", ["embeddings", "decoder"])
 def test_a_frozen_part_stays_as_it_was(start, corpus, tmp_path, part):
     with training_alone():
         train_translation(corpus, config(start, steps=3, freeze=part), tmp_path / "run")
     assert_frozen({"embeddings": "embedding"}.get(part, part), start, tmp_path / "run")
 
 
-@pytest.mark.backends("torch")
 @pytest.mark.parametrize("settings", [{}, {"best_by": "perplexity", "final_model": "best"}])
 def test_a_share_of_the_pretrained_weights_is_kept(start, corpus, tmp_path, settings):
     """The formula of Wortsman et al. 2022 in NumPy; of frozen weights the mean is what they are."""
@@ -326,7 +318,6 @@ def test_a_share_of_the_pretrained_weights_is_kept(start, corpus, tmp_path, sett
     assert again["systems"][last]["perplexity"] == pytest.approx(systems[last]["perplexity"])
 
 
-@pytest.mark.backends("torch")
 def test_another_start_is_another_run(start, corpus, tmp_path):
     moved, changed = tmp_path / "moved", tmp_path / "changed"
     with training_alone():
@@ -342,7 +333,6 @@ def test_another_start_is_another_run(start, corpus, tmp_path):
         train_translation(corpus, config(changed, steps=2), tmp_path / "run")
 
 
-@pytest.mark.backends("torch")
 def test_what_the_pretrained_model_decides_is_refused(start, tmp_path):
     for arguments in ({"num_layers": 3}, {"hidden_dim": 16}):
         with pytest.raises(
@@ -355,7 +345,6 @@ def test_what_the_pretrained_model_decides_is_refused(start, tmp_path):
         TranslationConfig(steps=3, start_share=0.3)
 
 
-@pytest.mark.backends("torch")
 def test_the_command(start, tmp_path, capsys, refused_by):
     files = dict(zip(("source", "target"), write_files(tmp_path, "train", 0, 60), strict=True))
     given = [word for side, file in files.items() for word in (f"--{side}-file", str(file))]
@@ -377,7 +366,6 @@ def test_the_command(start, tmp_path, capsys, refused_by):
     assert RunFolder(run).settings()["freeze"] == "encoder"
 
 
-@pytest.mark.backends("torch")
 def test_a_run_of_before_has_no_such_settings(corpus, tmp_path):
     """So that runs that were begun before can go on."""
     plain = TranslationConfig(**{**SETTINGS, "steps": 2})

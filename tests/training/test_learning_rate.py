@@ -180,6 +180,7 @@ def test_the_rate_goes_on_where_a_checkpoint_was(tmp_path):
     np.testing.assert_allclose([*before, after[0] - weight, *after[1:]], whole, rtol=1e-4)
 
 
+@pytest.mark.backends("torch")
 def test_a_saved_model_keeps_the_schedule(tmp_path):
     model = one_weight(CosineToBudget(0.5, warmup_steps=3))
     rates_of(model, Budget(steps=12), epochs=1)
