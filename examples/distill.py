@@ -70,14 +70,12 @@ def distilled(corpus: Corpus, teacher: Path, folder: Path, n_best: int) -> Corpu
             file.writelines(f"{line}\n" for line in corpus.train.sources())
     search = {"n_best": n_best, "beam_size": n_best, "as_json": True}
     (found,) = translate_corpus(teacher, [source], folder / "n_best", **search)
-    with (
-        Progress(len(corpus.train), "choosing translations", "sentences") as progress,
-        atomic_file(target, "w") as file,
-    ):
-        for line, reference in zip(read_lines(found), corpus.train.targets(), strict=True):
+    progress = Progress(len(corpus.train), "choosing translations", "sentences")
+    pairs = zip(read_lines(found), corpus.train.targets(), strict=True)
+    with atomic_file(target, "w") as file:
+        for line, reference in progress.over(pairs):
             texts = [one["text"] for one in json.loads(line)["translations"]]
             file.write(f"{texts[closest(texts, reference, corpus.target_language)]}\n")
-            progress.add(1)
     text = ParallelText(f"{corpus.name}, distilled", FilePairs(source, target))
     return dataclasses.replace(corpus, name=f"{corpus.name}-distilled", train=text, parts={})
 

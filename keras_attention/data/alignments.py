@@ -296,20 +296,19 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
     counts = np.zeros(len(store), "int64")
     found: list[np.ndarray] = []
     unlike = 0
-    with Progress(len(store), "aligning tokens", "pairs") as progress:
-        for number, (pair, links) in zip(range(len(store)), kept, strict=True):
-            words = _words(store, number, tokenizer, alignments.is_gold)
-            if [*map(len, words)] == [len(alignments.words(text)) for text in pair]:
-                of_tokens = np.array(token_links(links, *words), "int64").reshape(-1, 2)
-                if of_tokens.size and of_tokens.max() > np.iinfo(ARRAYS["targets"]).max:
-                    raise ValueError(
-                        "Alignments need sentences of at most 65,536 tokens. Leave out longer ones."
-                    )
-                counts[number] = len(of_tokens)
-                found.append(of_tokens.astype(ARRAYS["targets"]))
-            else:
-                unlike += 1
-            progress.add(1)
+    pairs = zip(range(len(store)), kept, strict=True)
+    for number, (pair, links) in Progress(len(store), "aligning tokens", "pairs").over(pairs):
+        words = _words(store, number, tokenizer, alignments.is_gold)
+        if [*map(len, words)] == [len(alignments.words(text)) for text in pair]:
+            of_tokens = np.array(token_links(links, *words), "int64").reshape(-1, 2)
+            if of_tokens.size and of_tokens.max() > np.iinfo(ARRAYS["targets"]).max:
+                raise ValueError(
+                    "Alignments need sentences of at most 65,536 tokens. Leave out longer ones."
+                )
+            counts[number] = len(of_tokens)
+            found.append(of_tokens.astype(ARRAYS["targets"]))
+        else:
+            unlike += 1
     if unlike == len(store):
         raise ValueError(
             "No pair can be aligned: the tokens of each have another number of words than its text, as "

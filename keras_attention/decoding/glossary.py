@@ -6,7 +6,7 @@ import io
 import itertools
 import os
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +70,11 @@ class Glossary:
         self,
         requests: Sequence[Request],
         tokenizer: Any,
-        room: Callable[[Request], int],
         noted: UnusualTexts,
     ) -> list[Request]:
         """Return requests with the translations of their terms as further phrases.
 
-        `room` says how many tokens of further phrases fit into a translation. `noted` collects the
-        translations that do not fit, or that the vocabulary cannot spell.
+        `noted` collects the translations that do not fit, or that the vocabulary cannot spell.
         """
         found = [self.translations(request.text) for request in requests]
         words, joints = list(dict.fromkeys(itertools.chain(*found))), joints_of(tokenizer)
@@ -89,7 +87,8 @@ class Glossary:
                 is_begun = contains(request.prefix, ids, joints, is_ended=False)
                 if ids and (is_begun or any(contains(had, ids, joints) for had in request.phrases)):
                     continue
-                if not ids or unknown in ids or len(ids) > room(request):
+                asked = len(request.prefix) + sum(map(len, request.phrases)) + len(ids)
+                if not ids or unknown in ids or asked >= request.longest:
                     noted.unmet.append((noted.first + index, word))
                 else:
                     request = request._replace(phrases=[*request.phrases, ids])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -21,14 +21,14 @@ from keras_attention.decoding.hypotheses import (
     search_options,
 )
 from keras_attention.decoding.incremental_search import incremental_search
-from keras_attention.decoding.requests import Request, RequestBatch, check_room
+from keras_attention.decoding.requests import SHOWN_LETTERS, Request, RequestBatch, WrongText
 from keras_attention.decoding.sampling import Sampling
 from keras_attention.engine.base import Draws, Engine, SearchingEngine, SteppingEngine, TokenRules
 from keras_attention.engine.onnx import OnnxSelector
 from keras_attention.engine.select import EngineChoice, EngineSelector, check_engine
 from keras_attention.interop.onnx_model import OnnxModel
 from keras_attention.spec import SpecError, TransformerSpec
-from keras_attention.spec.parts import check_finite
+from keras_attention.spec.parts import NonFiniteModel, check_finite
 from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.forks import check_process, note_process
 from keras_attention.utils.progress import Progress, say
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Selector = EngineSelector | EnsembleSelector | OnnxSelector
 # A longer source is named while it is translated: the time grows with the square of its length.
 LONG_TOKENS = 1000
-SHOWN_LETTERS = 30
+NOTED_LETTERS = 30
 
 
 class ModelSearch:
@@ -51,8 +51,8 @@ class ModelSearch:
 
     The plain search runs `beam_search` over the model's `decode_step`, compiled for each batch shape. An
     engine finds the same results faster; one is used if it can run the model's `spec()`. The arguments are
-    those of `Translator`, a `sampling` for a beam of 1, `rules` for the tokens of all translations,
-    and what returns the `joints` of the tokenizer, if it knows any.
+    those of `Translator`, how sources are batched, a `sampling` for a beam of 1, `rules` for the tokens of
+    all translations, and what returns the `joints` of the tokenizer, if it knows any.
 
     Raises:
         ValueError: If the precision or the engine is unknown, or cannot decode this model.
@@ -62,9 +62,8 @@ class ModelSearch:
     def __init__(
         self,
         model: Any,
-        beam_size: int,
+        batching: Batching,
         length_penalty: float,
-        max_extra_length: int,
         precision: str | None = None,
         engine: str = "auto",
         constraint: TextConstraint | None = None,
@@ -77,9 +76,9 @@ class ModelSearch:
             note_process()
         self._model = model
         self._models = model.models if isinstance(model, Ensemble) else (model,)
-        self._max_extra_length = max_extra_length
+        self.batching = batching
         self._rules = SearchRules(
-            beam_size,
+            batching.beam_size,
             model.start_token_id,
             model.end_token_id,
             model.pad_token_id,
@@ -165,12 +164,6 @@ class ModelSearch:
             )
         return self._plain[asked]
 
-    def check_weights(self) -> None:
-        """Raise a `NonFiniteModel` that names the first weight that is infinite or NaN, if one is."""
-        if self._selector(self._needs)[0] is None:  # Engines look when they read the weights.
-            for one in self._models:  # Those of an ensemble may have equal paths.
-                check_finite({weight.path: weight for weight in one.weights})
-
     def choice(self, batch_size: int, asked: tuple[bool, bool] = (False, False)) -> EngineChoice:
         """Return which engine searches a batch of this many sentences, with phrases and prefixes, and why."""
         engines, reason = self._selector(self._needs_of(asked))
@@ -178,35 +171,31 @@ class ModelSearch:
             return EngineChoice("plain", reason)
         return engines.choice_for(batch_size * self._rules.beam_size)
 
-    def check_room(self, requests: Sequence[Request]) -> None:
-        """Raise a `WrongText` if the translation of a text has no room for what is asked of it."""
-        min_length = 0 if self._token_rules is None else self._token_rules.min_length
-        check_room(requests, [self._limits(len(r.source)) for r in requests], min_length)
-
-    def room(self, request: Request) -> int:
-        """Return how many tokens of further phrases fit into the translation of a text."""
-        asked = len(request.prefix) + sum(map(len, request.phrases))
-        return self._longest(len(request.source)) - asked - 1
-
     def __call__(
-        self, requests: Sequence[Request], batching: Batching, progress: Progress, n_best: int = 1
+        self, requests: Sequence[Request], n_best: int = 1, shows_progress: bool = True
     ) -> Iterator[tuple[list[int], BeamSearchResult]]:
         """Search the translations of sources, batch by batch, with the model's current weights.
 
-        Yields the indices of a batch's requests, and a `BeamSearchResult` of NumPy arrays, which may have
-        further rows, with empty slots. Those with an empty source are skipped; `n_best` hypotheses
-        are certain.
+        Yields the index of the request of each row, and a `BeamSearchResult` of NumPy arrays, which may have
+        further rows, with empty slots. Requests with an empty source are skipped. `n_best` hypotheses are
+        certain; of samples, each is in a row of its own.
 
         Raises:
-            NonFiniteModel: If a weight of the model is infinite or NaN.
+            WrongText: If no translation keeps what is asked of it.
+            NonFiniteModel: If a weight of the model, or its logits, are infinite or NaN.
         """
+        copies = 1 if self._rules.sampling is None else n_best
+        requests = [one._replace(sample=i) for one in requests for i in range(copies)]
         asked = any(r.phrases for r in requests), any(r.prefix for r in requests)
         engines, _ = self._selector(self._needs_of(asked))
         few_shapes = engines is None or engines.fixed_shapes
         lengths = [len(request.source) for request in requests]
+        batching = self.batching
         batches = (batching.of_few_shapes if few_shapes else batching.of_like_length)(lengths)
-        if batches:
-            check_process(engines is None or engines.choice.name in BACKENDS)
+        numbers = [len(lines) for lines, _ in batches]
+        progress = Progress(sum(numbers), "translating", "sentences", shows_progress)
+        if batches and (engines is None or engines.choice.name in BACKENDS):
+            check_process()
         search: Callable[..., BeamSearchResult] = self._search_plainly
         if batches and engines is not None:
             # Translations are about as long as their texts.
@@ -216,18 +205,47 @@ class ModelSearch:
             search = functools.partial(self._search_by_engine, engine)
         # Samples are certain.
         stop = "best" if n_best == 1 or self._rules.sampling is not None else "n_best"
-        for lines, shape in batches:
-            batch = self._batch([requests[line] for line in lines], shape)
-            yield lines, search(batch, stop, asked, progress)
+        for lines, sizes in progress.over(batches, numbers):
+            batch = self._batch([requests[line] for line in lines], *sizes)
+            found = search(batch, stop, asked, progress)
+            for line, length in zip(lines, found.lengths[:, 0], strict=False):
+                if not length:
+                    self._refuse(line // copies, requests[line])
+            yield [line // copies for line in lines], found
 
-    def _batch(self, requests: Sequence[Request], shape: tuple[int, int]) -> RequestBatch:
-        rows, length = shape
-        token_ids = np.full(shape, self._model.pad_token_id, "int32")
+    def _refuse(self, index: int, request: Request) -> NoReturn:
+        """Say why nothing was found for a text."""
+        if self._selector(self._needs)[0] is None:  # Engines look when they read the weights.
+            for one in self._models:  # Those of an ensemble may have equal paths.
+                check_finite({weight.path: weight for weight in one.weights})
+        if self._needs & {"constraint", "restrictions"} or request.phrases or request.prefix:
+            raise WrongText(
+                index,
+                "has no translation that keeps all restrictions and constraints within its maximum length, "
+                f"or its logits are not finite. Ask for less: {request.text[:SHOWN_LETTERS]!r}",
+            )
+        raise NonFiniteModel(
+            f"The model's logits for text {index} are not finite, so nothing could be chosen. Has its "
+            "training diverged?"
+        )
+
+    def _batch(
+        self, requests: Sequence[Request], rows: int, length: int, longest: int
+    ) -> RequestBatch:
+        token_ids = np.full((rows, length), self._model.pad_token_id, "int32")
         limits = np.zeros(rows, "int32")
         for row, request in enumerate(requests):
             token_ids[row, : len(request.source)] = request.source
-            limits[row] = self._longest(len(request.source))
-        uniforms, longest = None, self._longest(length)
+            limits[row] = request.longest
+        # Compiled code reads the rows of its table unchecked.
+        size = self._model.vocabulary_size
+        if token_ids.min() < 0 or token_ids.max() >= size:
+            raise ValueError(
+                f"Token ids must be at least 0 and less than {size}, the model's `vocabulary_size`. "
+                f"Received ids from {token_ids.min()} to {token_ids.max()}. Do tokenizer and model "
+                "belong together?"
+            )
+        uniforms = None
         if self._rules.sampling is not None:
             uniforms = np.zeros((rows, longest), "float32")
             for row, request in enumerate(requests):
@@ -301,21 +319,6 @@ class ModelSearch:
             prefixes[row, : len(request.prefix)] = request.prefix
         return (self._token_rules or TokenRules())._replace(prefixes=prefixes)
 
-    def _longest(self, source_length: int) -> int:
-        """Return L, the largest length of a translation of sources of this length, with its end token."""
-        return min(self._limits(source_length).values())
-
-    def _limits(self, source_length: int) -> dict[str, int]:
-        """Return what limits that length, by how to raise it."""
-        limits = {
-            "raise `max_extra_length` of the `Translator`": source_length + self._max_extra_length
-        }
-        if self._model.max_length is not None:
-            limits["take a model with more positions"] = self._model.max_length
-        if self._token_rules is not None and self._token_rules.max_length:
-            limits["raise `max_length` of the `Restrictions`"] = self._token_rules.max_length + 1
-        return limits
-
 
 @functools.cache
 def _say_why_numpy() -> None:
@@ -343,7 +346,7 @@ def _noted(
     rows, length = batch.token_ids.shape
     long = ""
     if length > LONG_TOKENS:  # Batches come longest first.
-        text = batch.requests[0].text[:SHOWN_LETTERS]
+        text = batch.requests[0].text[:NOTED_LETTERS]
         long = f"a line of up to {length:,} tokens takes long: '{text}...'"
     notes = [long, f"compiling for {rows} x {length} tokens" if needs_compiling else ""]
     if not any(notes):

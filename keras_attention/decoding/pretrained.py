@@ -118,7 +118,8 @@ class Pretrained:
         ```
         """
         chosen = object.__new__(type(self))
-        kept: dict[str, Any] = {n: v for n, v in self.__dict__.items() if n != "_of_sentences"}
+        own = ("_of_sentences", "_requests")  # made of the tokenizer
+        kept: dict[str, Any] = {n: v for n, v in self.__dict__.items() if n not in own}
         named = {
             name: code or kept[name]
             for name, code in zip(LANGUAGES, (source_language, target_language), strict=True)

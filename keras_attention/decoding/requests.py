@@ -6,14 +6,15 @@ Shape letters: B sentences, S source length, L longest hypothesis.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_attention.data.joints import Joints
 from keras_attention.data.normalization import normalize
-from keras_attention.decoding.batching import Batching
+from keras_attention.decoding.batching import LARGEST_BUFFER, Batching
+from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.checks import counted, has_surrogate
 from keras_attention.utils.scripts import has_no_spaces
 from keras_attention.utils.sides import encode_side, end_of, start_of
@@ -29,6 +30,7 @@ class Request(NamedTuple):
 
     text: str
     source: Sequence[int]  # its token ids with the end token; empty for an empty text
+    longest: int = 0  # the most tokens that it may have, end token included
     prefix: Sequence[int] = ()  # token ids with which the translation begins
     # Token ids of phrases that it contains, those in the prefix not named.
     phrases: Sequence[Sequence[int]] = ()
@@ -53,76 +55,116 @@ class WrongText(ValueError):
         self.index, self.problem = index, problem
 
 
-def read_requests(
-    tokenizer: Any,
-    texts: Sequence[str],
-    batching: Batching,
-    prefixes: Sequence[str] | None,
-    phrases: Sequence[Sequence[str]] | None,
-) -> list[Request]:
-    """Return a request for each text.
+def check_same_vocabulary(model: Any, tokenizer: Any) -> None:
+    """Raise a ValueError unless a model and a tokenizer have the same sizes and special ids."""
+    names = ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id")
+    # Of one vocabulary for both sides, neither says the target's size.
+    for name in (*names, "target_vocabulary_size"):
+        ours, theirs = (getattr(each, name, each.vocabulary_size) for each in (model, tokenizer))
+        if ours != theirs:
+            raise ValueError(
+                f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong "
+                "together. Use the tokenizer that the model was trained with."
+            )
 
-    Raises:
-        WrongText: If a source is too long, or an empty one has a prefix or phrases.
-        ValueError: If `prefixes` or `phrases` are not such lists.
+
+class RequestReader:
+    """Reads the texts of calls of a `Translator` as requests.
+
+    Args:
+        tokenizer: Its tokenizer.
+        batching: How long sources and translations may be.
+        glossary: A `Glossary`, whose translations are further phrases. Defaults to none.
+        longest_source: The tokens beyond which a text is unusual. Defaults to None, not known.
     """
-    start, end = start_of(tokenizer), end_of(tokenizer, "source")
-    sources = [
-        [*ids, *end] if ids and text.strip() else []
-        for text, ids in zip(texts, tokenizer.encode(list(texts)), strict=True)
-    ]
-    begun: list[Sequence[int]] = [start] * len(texts)
-    if prefixes is not None:
-        _check_each("prefixes", prefixes, texts, _is_text)
-        begun = [ids or start for ids in encode_side(tokenizer, prefixes, "target")]
-    wanted: list[list[Sequence[int]]] = [[] for _ in texts]
-    if phrases is not None:
-        _check_each("phrases", phrases, texts, _is_phrases)
-        pairs = [(row, phrase) for row, entry in enumerate(phrases) for phrase in entry]
-        found = phrase_ids(tokenizer, [phrase for _, phrase in pairs])
-        for (row, _), ids in zip(pairs, found, strict=True):
-            if not contains(begun[row], ids, joints_of(tokenizer), is_ended=False):
-                wanted[row].append(ids)
-    requests = list(map(Request, texts, sources, begun, wanted))
-    limit = batching.max_length
-    for index, (text, source, prefix, contained, _) in enumerate(requests):
-        shown = f"{text[:SHOWN_LETTERS]!r}..."
-        if not source and (len(prefix) > len(start) or contained):
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        batching: Batching,
+        glossary: Any = None,
+        longest_source: int | None = None,
+    ):
+        self._tokenizer, self._batching = tokenizer, batching
+        self._glossary, self._longest_source = glossary, longest_source
+        self._start, self._end = start_of(tokenizer), end_of(tokenizer, "source")
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str] | None,
+        phrases: Sequence[Sequence[str]] | None,
+        unusual: UnusualTexts | None,
+    ) -> list[Request]:
+        """Return a request for each text; `unusual` collects those of which else a warning tells.
+
+        Raises:
+            WrongText: If a source is too long, an empty one has a prefix or phrases, or a translation has no
+                room for what it must contain.
+            ValueError: If `prefixes` or `phrases` are not such lists.
+        """
+        tokenizer = self._tokenizer
+        sources = [
+            [*ids, *self._end] if ids and text.strip() else []
+            for text, ids in zip(texts, tokenizer.encode(list(texts)), strict=True)
+        ]
+        begun: list[Sequence[int]] = [self._start] * len(texts)
+        if prefixes is not None:
+            _check_each("prefixes", prefixes, texts, _is_text)
+            begun = [ids or self._start for ids in encode_side(tokenizer, prefixes, "target")]
+        wanted: list[list[Sequence[int]]] = [[] for _ in texts]
+        if phrases is not None:
+            _check_each("phrases", phrases, texts, _is_phrases)
+            pairs = [(row, phrase) for row, entry in enumerate(phrases) for phrase in entry]
+            found = phrase_ids(tokenizer, [phrase for _, phrase in pairs])
+            for (row, _), ids in zip(pairs, found, strict=True):
+                if not contains(begun[row], ids, joints_of(tokenizer), is_ended=False):
+                    wanted[row].append(ids)
+        requests = list(map(self._request, range(len(texts)), texts, sources, begun, wanted))
+        noted = UnusualTexts() if unusual is None else unusual
+        if self._glossary is not None:
+            requests = self._glossary.required(requests, tokenizer, noted)
+        noted.add(sources, tokenizer, self._longest_source, warns=unusual is None)
+        return requests
+
+    def _request(
+        self,
+        index: int,
+        text: str,
+        source: Sequence[int],
+        prefix: Sequence[int],
+        phrases: Sequence[Sequence[int]],
+    ) -> Request:
+        """Return the request of a text, if there is room for it."""
+        batching, shown = self._batching, repr(text[:SHOWN_LETTERS])
+        positions = batching.max_length
+        if not source and (len(prefix) > len(self._start) or phrases):
             raise WrongText(index, "is empty, so it can have no prefix and no phrases.")
-        if limit is not None and len(source) > limit:
+        if positions is not None and len(source) > positions:
             raise WrongText(
                 index,
-                f"has {len(source)} tokens, end token included, but the model has {limit} positions. "
-                f"Split it into sentences: {shown}",
+                f"has {len(source)} tokens, end token included, but the model has {positions} positions. "
+                f"Split it into sentences: {shown}...",
             )
-        if not batching.has_room(len(source)):
+        limits = batching.limits(len(source))
+        longest = min(limits.values())
+        if batching.beam_size**2 * longest > LARGEST_BUFFER:
             raise WrongText(
                 index,
                 f"has {len(source)} tokens, end token included, which is too long for beam_size="
                 f"{batching.beam_size}: memory grows with its square. Take a smaller beam, or split the "
-                f"text into sentences: {shown}",
+                f"text into sentences: {shown}...",
             )
-    return requests
-
-
-def check_room(
-    requests: Sequence[Request], limits: Sequence[Mapping[str, int]], min_length: int
-) -> None:
-    """Raise a `WrongText` if what a translation must contain is longer than it may be.
-
-    Each request has its greatest lengths, end token included, by how to raise them; `min_length` is the least
-    of all, end token not included.
-    """
-    for index, (request, own) in enumerate(zip(requests, limits, strict=True)):
-        need = max(min_length, len(request.prefix) + sum(map(len, request.phrases))) + 1
-        remedies = [remedy for remedy, limit in own.items() if limit < need]
-        if request.source and remedies:
+        need = max(batching.min_output, len(prefix) + sum(map(len, phrases))) + 1
+        remedies = [remedy for remedy, limit in limits.items() if limit < need]
+        if source and remedies:
             raise WrongText(
                 index,
                 f"needs a translation of at least {counted(need, 'token')} with the end token, for its "
-                f"prefix, its phrases and `min_length`, but may have {min(own.values())}. Ask for less, or "
-                f"{' and '.join(remedies)}: {request.text[:SHOWN_LETTERS]!r}",
+                f"prefix, its phrases and `min_length`, but may have {longest}. Ask for less, or "
+                f"{' and '.join(remedies)}: {shown}",
             )
+        return Request(text, source, longest, prefix, phrases)
 
 
 def joints_of(tokenizer: Any) -> Joints | None:

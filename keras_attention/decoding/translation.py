@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_attention.data.alignments import Links, links_between
-from keras_attention.decoding.hypotheses import BeamSearchResult
 from keras_attention.engine.watched import WatchedSpec
 from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import as_array
+
+if TYPE_CHECKING:
+    from keras_attention.decoding.model_search import ModelSearch
+    from keras_attention.decoding.requests import Request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,21 +44,37 @@ class Translation:
     had_loop: bool = False
 
 
-def hypotheses_of(
-    result: BeamSearchResult, number: int, tokenizer: Any
-) -> Iterator[list[Translation]]:
-    """Yield the translations in each of the first `number` rows of a result, best first."""
-    for row in range(number):
-        yield [
-            _translation(
-                result.sequences[row, k, : result.lengths[row, k]].tolist(),
-                float(result.scores[row, k]),
-                bool(result.finished[row, k]),
-                tokenizer,
-            )
-            for k in range(result.scores.shape[1])
-            if result.lengths[row, k]
-        ]
+def translations_of(
+    search: ModelSearch,
+    requests: Sequence[Request],
+    tokenizer: Any,
+    n_best: int,
+    is_unique: bool,
+    shows_progress: bool,
+) -> list[list[Translation]]:
+    """Return the best translations of each request, those with other texts if `is_unique`, or samples."""
+    found = [[] if one.source else [Translation("", 0.0, (), True)] for one in requests]
+    for indices, result in search(requests, n_best, shows_progress):
+        for row, index in enumerate(indices):
+            found[index] += [
+                _translation(
+                    result.sequences[row, k, : result.lengths[row, k]].tolist(),
+                    float(result.scores[row, k]),
+                    bool(result.finished[row, k]),
+                    tokenizer,
+                )
+                for k in range(result.scores.shape[1])
+                if result.lengths[row, k]
+            ]
+    return [_first_of(hypotheses, n_best, is_unique) for hypotheses in found]
+
+
+def _first_of(found: list[Translation], number: int, is_unique: bool) -> list[Translation]:
+    """Return the first of some translations, or the first with different texts."""
+    kept: dict[Any, Translation] = {}
+    for place, one in enumerate(found):
+        kept.setdefault(one.text if is_unique else place, one)
+    return list(kept.values())[:number]
 
 
 def _translation(

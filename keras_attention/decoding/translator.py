@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, overload
 
 from keras_attention.data.text_files import read_lines
+from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.ensemble import Ensemble
 from keras_attention.decoding.glossary import Glossary, check_glossary
 from keras_attention.decoding.mbr import MinimumBayesRisk
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
 from keras_attention.decoding.pretrained import Pretrained
-from keras_attention.decoding.requests import joints_of
+from keras_attention.decoding.requests import RequestReader, check_same_vocabulary, joints_of
 from keras_attention.decoding.restrictions import (
     Restrictions,
     break_loops,
@@ -27,14 +28,7 @@ from keras_attention.decoding.restrictions import (
     stricter,
 )
 from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
-from keras_attention.decoding.translating import (
-    best_of,
-    check_same_vocabulary,
-    first_of,
-    requests_of,
-)
-from keras_attention.decoding.translation import Translation, attention_of
-from keras_attention.decoding.unusual_texts import UnusualTexts
+from keras_attention.decoding.translation import Translation, attention_of, translations_of
 from keras_attention.engine.select import EngineChoice, EngineName, Precision
 from keras_attention.utils.arguments import (
     BeamSize,
@@ -220,7 +214,7 @@ class Translator(Pretrained, MinimumBayesRisk):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was compiled stays behind: a copy in another process compiles for itself.
-        compiled = ("search", "_of_sentences", "_without_loops")
+        compiled = ("search", "_requests", "_of_sentences", "_without_loops")
         return {name: value for name, value in self.__dict__.items() if name not in compiled}
 
     @overload
@@ -235,14 +229,16 @@ class Translator(Pretrained, MinimumBayesRisk):
             texts: A string, or an iterable of strings.
             unusual, **languages: As of `translate`.
         """
+        if languages:
+            return self.in_languages(**languages)(texts, unusual)
         if isinstance(texts, str):
-            return self([texts], unusual, **languages)[0]
+            return self([texts], unusual)[0]
         if self.split_sentences is None:
-            return [best[0].text for best in self.translate(texts, unusual=unusual, **languages)]
+            return [best[0].text for best in self._translations(texts, unusual=unusual)]
         texts = check_texts("texts", texts)
         plain = self._of_sentences
         return translate_by_sentences(
-            lambda sentences: plain(sentences, unusual, **languages), texts, self.split_sentences
+            lambda sentences: plain(sentences, unusual), texts, self.split_sentences
         )
 
     @overload
@@ -304,20 +300,21 @@ class Translator(Pretrained, MinimumBayesRisk):
             raise ValueError(
                 f"`n_best` must be at most `beam_size`, which is {self.beam_size}. Received: n_best={n_best}"
             )
+        return self._translations(texts, n_best, is_unique, unusual, prefixes, phrases)
+
+    def _translations(
+        self, texts, n_best=1, is_unique=False, unusual=None, prefixes=None, phrases=None
+    ):
         texts = check_texts("texts", texts)
         if unusual is not None:
             check_has("unusual", unusual, "UnusualTexts", "add", "message")
-        noted = UnusualTexts() if unusual is None else unusual
-        requests = requests_of(self, texts, noted, prefixes, phrases)
-        if unusual is None:
-            noted.warn()
-        # Samples of a sentence are searches of their own.
-        copies = 1 if self.sampling is None else n_best
-        found = best_of(self, requests, n_best, copies)
-        results = [first_of(hypotheses, n_best, is_unique) for hypotheses in found]
+        requests = self._requests(texts, prefixes, phrases, unusual)
+        results = translations_of(
+            self.search, requests, self.tokenizer, n_best, is_unique, self.show_progress
+        )
         if self.break_loops:
             named = {name: getattr(self, name) for name in LANGUAGES}
-            how = {"n_best": n_best, "unique": unique, **named}
+            how = {"n_best": n_best, "unique": is_unique, **named}
             asked = {"prefixes": prefixes, "phrases": phrases}
             break_loops(self._without_loops, results, texts, asked, **how)
         return results
@@ -369,18 +366,25 @@ class Translator(Pretrained, MinimumBayesRisk):
     @functools.cached_property
     def search(self) -> ModelSearch:
         """What searches the best hypotheses: the model, run by an engine where one can."""
+        rules = self.restrictions or Restrictions()
+        lengths = (self.max_extra_length, rules.min_length, rules.max_length or 0)
+        positions = self.model.max_length
         return ModelSearch(
             self.model,
-            self.beams,
+            Batching(self.batch_tokens, self.batch_size, positions, self.beams, *lengths),
             self.length_penalty,
-            self.max_extra_length,
             self.precision,
             self.engine,
             self.constraint,
             self.sampling,
-            None if self.restrictions is None else self.restrictions.token_rules(self.tokenizer),
+            rules.token_rules(self.tokenizer),
             lambda: joints_of(self.tokenizer),
         )
+
+    @functools.cached_property
+    def _requests(self) -> RequestReader:
+        batching = self.search.batching
+        return RequestReader(self.tokenizer, batching, self.glossary, self.longest_source)
 
     @functools.cached_property
     def _of_sentences(self) -> Translator:

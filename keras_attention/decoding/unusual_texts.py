@@ -37,8 +37,17 @@ class UnusualTexts:
     # Numbers of the texts whose translations lack one of the glossary, each with that.
     unmet: list[tuple[int, str]] = dataclasses.field(default_factory=list)
 
-    def add(self, sources: Sequence[Sequence[int]], tokenizer: Any, longest: int | None) -> None:
-        """Look at the token ids of some texts, end token included; `[]` for an empty one."""
+    def add(
+        self,
+        sources: Sequence[Sequence[int]],
+        tokenizer: Any,
+        longest: int | None,
+        warns: bool = False,
+    ) -> None:
+        """Look at the token ids of some texts, end token included; `[]` for an empty one.
+
+        `warns` says whether to warn the caller of `Translator.translate` at once.
+        """
         self.longest = longest
         # A tokenizer of one's own need not know what it does not know.
         is_unknown = getattr(tokenizer, "is_mostly_unknown", lambda ids: False)
@@ -49,6 +58,8 @@ class UnusualTexts:
                 self.unknown.append(number)
         self.first += len(sources)
         self.count += len(sources)
+        if warns and (message := self.message()):
+            warnings.warn(message, UnusualText, stacklevel=5)
 
     def message(self) -> str:
         """Return what is unusual, and what to do about it; "" if nothing is."""
@@ -74,8 +85,3 @@ class UnusualTexts:
                 f"spell, of {self.what} {listed}{', ..' * (len(self.unmet) > SHOWN)}."
             )
         return " ".join(parts)
-
-    def warn(self) -> None:
-        """Warn the caller of the caller, if anything is unusual."""
-        if message := self.message():
-            warnings.warn(message, UnusualText, stacklevel=3)

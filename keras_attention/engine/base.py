@@ -36,7 +36,7 @@ class Engine(abc.ABC):
     def __init__(self, spec: TransformerSpec, precision: str):
         self.spec = spec
         self.precision = precision
-        self._positions: dict[tuple[str, int], Any] = {}
+        self.positions = functools.lru_cache(self._positions)  # emptied by who reads new weights
 
     @abc.abstractmethod
     def read_weights(self) -> None:
@@ -46,12 +46,9 @@ class Engine(abc.ABC):
         """Whether a batch (B, S) takes longer because it is compiled first."""
         return False
 
-    def positions(self, kind: str, length: int) -> Any:
+    def _positions(self, kind: str, length: int) -> Any:
         """Return the encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
-        if (kind, length) not in self._positions:
-            table = self.spec.positions(getattr(self.spec, kind), length)
-            self._positions[kind, length] = self.as_tensor(table)
-        return self._positions[kind, length]
+        return self.as_tensor(self.spec.positions(getattr(self.spec, kind), length))
 
     def as_tensor(self, array: np.ndarray) -> Any:
         """Return a NumPy array as the engine computes with it."""
@@ -145,7 +142,7 @@ class SearchingEngine(Engine):
         """Search the likeliest hypotheses.
 
         Args:
-            token_ids: int32 (B, S), padded behind.
+            token_ids: int32 (B, S), padded behind; compiled code trusts that all are in the vocabulary.
             limits: int32 (B,), the longest hypothesis of each sentence; 0 searches none.
             options: How it searches.
             made: Is told now and then, after what is compiled first, how many tokens the longest
@@ -154,16 +151,6 @@ class SearchingEngine(Engine):
         Returns:
             What was found, as `decoding.hypotheses.result` takes it.
         """
-
-    def check_ids(self, token_ids: np.ndarray) -> None:
-        """Raise a ValueError for ids outside the table, whose rows compiled code reads unchecked."""
-        size = self.spec.vocabulary_size
-        if token_ids.min(initial=0) < 0 or token_ids.max(initial=0) >= size:
-            raise ValueError(
-                f"Token ids must be at least 0 and less than {size}, the model's `vocabulary_size`. "
-                f"Received ids from {token_ids.min()} to {token_ids.max()}. Do tokenizer and model "
-                "belong together?"
-            )
 
 
 class State(abc.ABC):

@@ -82,7 +82,6 @@ class CTranslate2Engine(SearchingEngine):
         options: SearchOptions,
         made: Callable[[int], None] | None = None,
     ) -> Beams:
-        self.check_ids(token_ids)
         beam_size, max_length, alpha, *_ = options
         shape = (len(token_ids), beam_size)
         scores = np.full((2, *shape), -np.inf, "float32")

@@ -38,7 +38,7 @@ class JaxEngine(SteppingEngine):
 
     def read_weights(self) -> None:
         self.weights = self._prepare(present_weights(self.spec))
-        self._positions.clear()
+        self.positions.cache_clear()
 
     def _prepared(self, values: list[Any]) -> Any:
         present = iter(values)

@@ -141,7 +141,7 @@ class NumPyEngine(SteppingEngine):
 
     def read_weights(self) -> None:
         self.weights = self.operations.prepare(self.spec)
-        self._positions.clear()
+        self.positions.cache_clear()
 
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> NumPyState:
         positions = self.positions("encoder", token_ids.shape[1])

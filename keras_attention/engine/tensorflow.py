@@ -13,7 +13,7 @@ from keras_attention.engine.base import State, SteppingEngine
 from keras_attention.engine.forward import Step, decode, encode
 from keras_attention.engine.operations import Operations, watched_weights
 from keras_attention.spec import TransformerSpec
-from keras_attention.utils.forks import is_forked
+from keras_attention.utils import forks
 
 
 class TensorFlowOperations(Operations):
@@ -106,7 +106,7 @@ class TensorFlowEngine(SteppingEngine):
             )
         else:
             self._assign_weights()
-        self._positions.clear()
+        self.positions.cache_clear()
 
     def _assign(self) -> None:
         def assign(variable: Any, value: Any) -> None:
@@ -268,7 +268,7 @@ def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
 
     def version() -> Any:
         # In a forked process, a program would wait for ever for threads that only the parent has.
-        found = fingerprints.python_function() if is_forked() else fingerprints()
+        found = fingerprints.python_function() if forks.is_forked else fingerprints()
         return found.numpy().tobytes()
 
     return version

@@ -17,6 +17,7 @@ from keras_attention.engine.prepare import Matrix
 from keras_attention.ops.backends.torch_crossentropy import log_normalizers
 from keras_attention.ops.top_k import chunk_size
 from keras_attention.spec import NormSpec, TransformerSpec
+from keras_attention.utils import forks
 
 # Activations that PyTorch computes in one call.
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": torch.relu, "silu": F.silu}
@@ -163,7 +164,7 @@ class TorchEngine(SteppingEngine):
         self.weights = None  # the old ones may go before the new ones come
         self.weights = self.operations.prepare(self.spec)
         self._device = keras.ops.convert_to_tensor(self.spec.embedding.embeddings).device
-        self._positions.clear()
+        self.positions.cache_clear()
 
     @torch.no_grad()
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TorchState:
@@ -264,6 +265,8 @@ def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     """Return a function whose result stays equal as long as no weight of the spec changes."""
 
     def version() -> Any:
+        if forks.is_forked:  # The other threads are the parent's.
+            torch.set_num_threads(1)
         values = watched_weights(spec)
         return [(value.data_ptr(), value._version) for value in values], _sample(values)
 

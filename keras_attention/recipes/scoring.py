@@ -64,15 +64,15 @@ def token_log_probabilities(
     check_finite({weight.path: weight for weight in model.weights})
     results: list[np.ndarray] = [np.zeros(0)] * len(sources)
     most = getattr(model, "max_length", None)  # Learned positions have no more.
-    with Progress(len(sources), "scoring", "pairs", show_progress) as progress:
-        for batch in batches_of(sources, targets):
-            ids = [
-                padded([side[i] for i in batch], tokenizer.pad_token_id, most)
-                for side in (sources, targets)
-            ]
-            for index, row in zip(batch, _scores(model, tokenizer, *ids), strict=True):
-                results[index] = row[: len(targets[index])]
-            progress.add(len(batch))
+    batches = list(batches_of(sources, targets))
+    progress = Progress(len(sources), "scoring", "pairs", show_progress)
+    for batch in progress.over(batches, map(len, batches)):
+        ids = [
+            padded([side[i] for i in batch], tokenizer.pad_token_id, most)
+            for side in (sources, targets)
+        ]
+        for index, row in zip(batch, _scores(model, tokenizer, *ids), strict=True):
+            results[index] = row[: len(targets[index])]
     return results
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -9,35 +10,37 @@ from typing import Any
 
 from keras_attention.utils.backend import running_backend
 
-# The process in which this package first computed with Keras' backend.
-_process: int | None = None
+# Whether this process was forked after `note_process`.
+is_forked = False
 
 
 class ForkedProcess(RuntimeError):
     """A process was forked after its backend had started, so the backend would wait for ever."""
 
 
-def is_forked() -> bool:
-    """Whether this process was forked after `note_process`."""
-    return _process not in (None, os.getpid())
-
-
+@functools.cache
 def note_process() -> None:
-    """Remember that a backend computes in this process."""
-    global _process
-    if _process is None:
-        _process = os.getpid()
+    """Let processes that are forked from now on know that a backend computed before."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_note_fork)
 
 
-def check_process(computes: bool = True) -> None:
-    """Refuse what Keras' backend cannot do in this process; PyTorch goes on with one thread."""
+def _note_fork() -> None:
+    global is_forked
+    is_forked = True
+
+
+def check_process() -> None:
+    """Refuse to compute where Keras' backend cannot; PyTorch goes on with one thread."""
     if "keras" not in sys.modules:
         return
     note_process()
+    if not is_forked:
+        return
     backend = running_backend()
-    if is_forked() and backend == "torch":
+    if backend == "torch":
         sys.modules["torch"].set_num_threads(1)
-    elif is_forked() and computes:
+    else:
         raise ForkedProcess(
             f"This process was forked after {backend!r} had started, whose threads do not survive a "
             "fork: it would wait for ever. Load the model after the fork only, or start processes with "

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, TextIO
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO, TypeVar
 
 from tqdm import tqdm
 
+Part = TypeVar("Part")
 # Short work stays silent.
 SILENT_SECONDS = 3.0
 TERMINAL_SECONDS = 0.5
@@ -99,6 +101,19 @@ class Progress:
             self._bar.update(number)
         elif self._outer is not None and self._total is not None:
             self._outer.note(f"{self._action} {self._done:,} of {self._total:,} {self._unit}")
+
+    def over(self, parts: Iterable[Part], sizes: Iterable[float] | None = None) -> Iterator[Part]:
+        """Yield the parts of the work; when the next one is asked for, the last is counted, or its size.
+
+        >>> for word in Progress(5, "counting", "letters").over(["ab", "cde"], [2, 3]):
+        ...     print(word)
+        ab
+        cde
+        """
+        with self:
+            for part, size in zip(parts, sizes or itertools.repeat(1), strict=False):
+                yield part
+                self.add(size)
 
     def reach(self, done: float) -> None:
         """Set the total number of units done; more than all, such as a second too many, counts as all."""

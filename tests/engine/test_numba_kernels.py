@@ -16,8 +16,9 @@ import numba
 
 from keras_attention.engine.base import Draws, TokenRules
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS, attend, exponentials
-from keras_attention.engine.numba.choice import choice_of, choose
+from keras_attention.engine.numba.choice import choose
 from keras_attention.engine.numba.compiling import has_features
+from keras_attention.engine.numba.engine import choice_of
 from keras_attention.engine.numba.layers import ACTIVATIONS, activate, normalize, top_log_probs
 from keras_attention.engine.numba.packing import Packing, eight_bit_scales, pack_rows
 from keras_attention.engine.numba.threads import pass_barrier

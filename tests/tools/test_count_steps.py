@@ -1,4 +1,4 @@
-"""How long the ways of the data through the files are: printed; a limit follows once they are short."""
+"""How long the ways of the data through the files are: printed, with limits that only go down."""
 
 import pytest
 
@@ -31,6 +31,8 @@ def test_the_way_from_a_text_to_its_translation():
     found = count_steps.steps_of_translation()
     assert found[0] == Step("user", "decoding/translator.py: __call__")
     assert any(step.callee == "engine/numba/engine.py: search" for step in found)
+    # On TensorFlow 25: PyTorch looks at each weight to see whether one has changed.
+    assert len(found) <= 29
     print(f"{len(found)} steps", *found, sep="\n")
 
 

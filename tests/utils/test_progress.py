@@ -44,6 +44,22 @@ def test_short_work_is_silent():
     assert stream.getvalue() == ""
 
 
+def test_parts_are_counted_when_they_are_done_and_an_error_ends_the_line(impatient):
+    stream, found = io.StringIO(), []
+    shown = Progress(6, "counting", "sheep", stream=stream)
+    try:
+        for part in shown.over("abc", [1, 2, 3]):
+            found.append((part, shown._done))
+            _wait_for(f"{shown._done} of 6", stream)
+            if part == "c":
+                raise KeyError
+    except KeyError as error:
+        # Also while somebody keeps the error, and with it the variables of all functions.
+        assert error.__traceback__ is not None and not progress._active
+    assert found == [("a", 0), ("b", 1), ("c", 3)]
+    assert "3 of 6 sheep" in stream.getvalue() and "6 of 6" not in stream.getvalue()
+
+
 @pytest.mark.parametrize("columns, rows", [(0, 0), (120, 0), (120, 50)])
 def test_a_terminal_that_does_not_tell_its_size(impatient, monkeypatch, columns, rows):
     pty, fcntl, termios = (pytest.importorskip(name) for name in ("pty", "fcntl", "termios"))

@@ -124,12 +124,8 @@ class ParserRun(Run):
             )
             return parser(sentences)
         baseline = BASELINES[system](self.treebank.train)
-        parses = []
-        with Progress(len(sentences), f"parsing by {system}", "sentences") as progress:
-            for words in sentences:
-                parses.append(Parse(baseline(words), True))
-                progress.add(1)
-        return parses
+        progress = Progress(len(sentences), f"parsing by {system}", "sentences")
+        return [Parse(baseline(words), True) for words in progress.over(sentences)]
 
     def write_silver(self, text: str | os.PathLike[str], share: float) -> dict[str, int]:
         """Parse plain text without trees, and write those trees that the model is surest of to `silver.mrg`.

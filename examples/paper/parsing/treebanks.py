@@ -261,11 +261,10 @@ def _download_craft(folder: Path, base_url: str) -> None:
         "`data_dir` (--data-dir)."
     )
     label = "downloading the trees of CRAFT"
-    with advising(advice), Progress(len(articles), label, "articles") as progress:
-        for article, sha256 in articles:
+    with advising(advice):
+        for article, sha256 in Progress(len(articles), label, "articles").over(articles):
             file = f"{article}.tree"
             download(f"{base_url}/{file}", folder / file, sha256)
-            progress.add(1)
 
 
 def _load_sample(origin: Origin) -> Treebank:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_attention.engine.base import Draws, TokenRules
 from keras_attention.engine.numba.attention import exponentials
 from keras_attention.engine.numba.compiling import ANY_ORDER, njit
 from keras_attention.engine.numba.layers import CHUNK, NEG_INF, ONE, ZERO, copy, find_largest
@@ -33,29 +32,6 @@ class Choice(NamedTuple):
     top_k: int
     top_p: float
     uniforms: np.ndarray  # float32 (B, L), a random number for each token
-
-
-def choice_of(
-    rules: TokenRules | None, draws: Draws | None, end_token_id: int, part: slice
-) -> Choice:
-    """Return the choice for some sentences of a batch; arrays are copied, so that all are of one type."""
-    nothing = np.zeros((0, 0))
-    ngram, min_length, max_length, banned, prefixes = rules or TokenRules()
-    uniforms, temperature, top_k, top_p = draws or (nothing, 0.0, 0, 1.0)
-    return Choice(
-        is_plain=rules is None and draws is None,
-        is_restricted=rules is not None,
-        ngram=int(ngram),
-        min_length=int(min_length),
-        max_length=int(max_length),
-        end_token_id=end_token_id,
-        banned=np.array(nothing if banned is None else banned, "int32", order="C"),
-        prefixes=np.array(nothing if prefixes is None else prefixes[part], "int32", order="C"),
-        temperature=float(temperature),
-        top_k=int(top_k),
-        top_p=float(top_p),
-        uniforms=np.array(uniforms[part], "float32", order="C"),
-    )
 
 
 @njit

@@ -12,11 +12,13 @@ from typing import Any
 import numba
 import numpy as np
 
-from keras_attention.engine.base import Beams, SearchingEngine, SearchOptions
-from keras_attention.engine.numba.arguments import arguments_of, no_hypotheses
+from keras_attention.engine.base import Beams, Draws, SearchingEngine, SearchOptions, TokenRules
+from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
+from keras_attention.engine.numba.choice import Choice
 from keras_attention.engine.numba.compiling import compiled, is_on_disk
+from keras_attention.engine.numba.layers import CELL, Model, Workspace
 from keras_attention.engine.numba.running import run_searches
-from keras_attention.engine.numba.search import search
+from keras_attention.engine.numba.search import Rules, SearchState, Source, search
 from keras_attention.engine.numba.threads import ThreadGroup
 from keras_attention.engine.numba.weights import Weights, read_only, read_weights
 from keras_attention.spec import TransformerSpec
@@ -39,7 +41,7 @@ class NumbaEngine(SearchingEngine):
         self._signatures: dict[str, tuple[Any, ...]] = {}
 
     def read_weights(self) -> None:
-        self._positions.clear()
+        self.positions.cache_clear()
         # Assigned at once: another thread may be searching with the weights that were read before.
         self.weights = read_weights(self.spec, self.precision)
 
@@ -76,30 +78,44 @@ class NumbaEngine(SearchingEngine):
         options: SearchOptions,
         made: Callable[[int], None] | None = None,
     ) -> Beams:
-        beam_size, max_length = options.beam_size, options.max_length
-        self.check_ids(token_ids)
         weights = self.weights
-        groups, threads = self.thread_groups(weights, len(token_ids), beam_size)
+        groups, threads = self.thread_groups(weights, len(token_ids), options.beam_size)
         # Batches come longest first: each group gets long sentences and short ones.
         parts = [slice(group, None, groups) for group in range(groups)]
         given = (weights, token_ids, limits, options)
         searches = [self._arguments(*given, part) for part in parts]
-        slots = max(token_ids.shape[1], max_length)
+        found = [one[-1] for one in searches]
+        slots = max(token_ids.shape[1], options.max_length)
 
         def watch() -> None:
-            if made is not None:
-                made(max(_longest(one[-1], self.spec.pad_token_id) for one in searches))
+            assert made is not None
+            made(max(_longest(beams, self.spec.pad_token_id) for beams in found))
 
-        watch()
-        run_searches(self.program(weights), weights.model, searches, (threads, slots), watch)
-        found = no_hypotheses(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
-        for part, arguments in zip(parts, searches, strict=True):
-            for whole, own in zip(found, arguments[-1], strict=True):
-                whole[part] = own
-        return found
+        size = (threads, slots)
+        run_searches(self.program(weights), weights.model, searches, size, made and watch)
+        rows = np.arange(len(token_ids))
+        order = np.argsort(np.concatenate([rows[part] for part in parts]))
+        return Beams(*(np.concatenate(arrays)[order] for arrays in zip(*found, strict=True)))
 
-    def _arguments(self, *given: Any) -> tuple[Any, ...]:
-        return arguments_of(self.spec, self.positions, *given)
+    def _arguments(
+        self,
+        weights: Weights,
+        token_ids: np.ndarray,
+        limits: np.ndarray,
+        options: SearchOptions,
+        part: slice,
+    ) -> tuple[Any, ...]:
+        """Return what `search` takes for a part of the sentences, but for model and thread group."""
+        spec, beam_size, max_length = self.spec, options.beam_size, options.max_length
+        token_ids, limits = token_ids[part], limits[part]
+        sentences, length = token_ids.shape
+        source = _source_of(spec, token_ids, self.positions("encoder", length))
+        rules = _rules_of(spec, limits, options, self.positions("decoder", max_length), part)
+        state = _state_of(spec, weights.model, source, rules, options)
+        found = no_hypotheses(sentences, beam_size, max_length, spec.pad_token_id)
+        sizes = (int(source.bounds[-1]), sentences * beam_size)
+        workspaces = (_workspace_of(weights, spec.hidden_dim, rows) for rows in sizes)
+        return *workspaces, source, rules, state, found
 
     def program(self, weights: Weights) -> Any:
         """Return `search`, compiled."""
@@ -120,6 +136,112 @@ class NumbaEngine(SearchingEngine):
         groups = max(1, min(most, sentences // least_sentences))
         work = sentences * beam_size * weights.of_step // weights.packing.at_once
         return groups, max(1, min(most // groups, work // (groups * WORK_PER_THREAD)))
+
+
+def _source_of(spec: TransformerSpec, token_ids: np.ndarray, positions: np.ndarray) -> Source:
+    """Return the tokens of sentences (B, S), without padding, one after the other."""
+    is_token = token_ids != spec.pad_token_id
+    return Source(
+        ids=token_ids[is_token].astype("int32"),
+        token_positions=np.nonzero(is_token)[1].astype("int64"),
+        bounds=np.concatenate([[0], np.cumsum(is_token.sum(axis=1))]).astype("int64"),
+        positions=positions,
+        slots=np.arange(token_ids.shape[1] + PREFETCHED_SLOTS, dtype="int64"),
+    )
+
+
+def _rules_of(
+    spec: TransformerSpec,
+    limits: np.ndarray,
+    options: SearchOptions,
+    positions: np.ndarray,
+    part: slice,
+) -> Rules:
+    """Return how sentences are searched, which are a part of those of the options."""
+    return Rules(
+        limits=limits.astype("int64"),
+        penalties=np.array(options.penalties, "float32"),
+        decisive_slot=options.decisive_slot,
+        end_token_id=spec.end_token_id,
+        pad_token_id=spec.pad_token_id,
+        positions=positions,
+        choice=choice_of(options.rules, options.draws, spec.end_token_id, part),
+    )
+
+
+def choice_of(
+    rules: TokenRules | None, draws: Draws | None, end_token_id: int, part: slice
+) -> Choice:
+    """Return how tokens of some sentences are chosen; arrays are copied, so that all are of one type."""
+    nothing = np.zeros((0, 0))
+    ngram, min_length, max_length, banned, prefixes = rules or TokenRules()
+    uniforms, temperature, top_k, top_p = draws or (nothing, 0.0, 0, 1.0)
+    return Choice(
+        is_plain=rules is None and draws is None,
+        is_restricted=rules is not None,
+        ngram=int(ngram),
+        min_length=int(min_length),
+        max_length=int(max_length),
+        end_token_id=end_token_id,
+        banned=np.array(nothing if banned is None else banned, "int32", order="C"),
+        prefixes=np.array(nothing if prefixes is None else prefixes[part], "int32", order="C"),
+        temperature=float(temperature),
+        top_k=int(top_k),
+        top_p=float(top_p),
+        uniforms=np.array(uniforms[part], "float32", order="C"),
+    )
+
+
+def _state_of(
+    spec: TransformerSpec, model: Model, source: Source, rules: Rules, options: SearchOptions
+) -> SearchState:
+    """Return the arrays that a search changes, at its begin."""
+    beam_size, max_length = options.beam_size, options.max_length
+    sentences, tokens = len(rules.limits), int(source.bounds[-1])
+    rows = sentences * beam_size
+    searched = np.flatnonzero(rules.limits > 0).astype("int64")
+    history = np.zeros((2, sentences, beam_size, max_length + PREFETCHED_SLOTS), "int64")
+    history[0, :, :, 0] = np.arange(beam_size)
+    candidates = 2 * beam_size if beam_size > 1 else 1
+    width = min(candidates, spec.target_vocabulary_size)
+    candidates = min(candidates, beam_size * width)
+    blocks, is_cell = len(model.decoder.matrices), model.decoder.options[:, CELL] == 1
+    cache = (blocks, sentences, 0 if is_cell.all() else max_length * beam_size)
+    (heads, key_dim, value_dim), kv = model.heads, model.layout.kv.dtype
+    weighed = 0 if rules.choice.is_plain else rows
+    return SearchState(
+        sentences=np.concatenate([searched, np.zeros(sentences - len(searched), "int64")]),
+        active=np.array([len(searched)]),
+        tokens=np.full((sentences, beam_size), spec.start_token_id, "int32"),
+        history=history,
+        keys=np.empty((*cache, heads * key_dim), kv),
+        values=np.empty((*cache, heads * value_dim), kv),
+        cells=np.zeros((2, blocks * is_cell.any(), rows, spec.hidden_dim), "float32"),
+        memory=np.empty((blocks, tokens, heads * (key_dim + value_dim)), kv),
+        logits=np.empty((rows, spec.target_vocabulary_size), "float32"),
+        weights=np.empty((weighed, spec.target_vocabulary_size), "float32"),
+        log_probs=np.empty((rows, width), "float32"),
+        ids=np.empty((rows, width), "int32"),
+        scores=np.empty((sentences, candidates), "float32"),
+        chosen=np.empty((sentences, candidates), "int64"),
+        previous=np.empty((sentences, beam_size, max_length), "int32"),
+    )
+
+
+def _workspace_of(weights: Weights, depth: int, rows: int) -> Workspace:
+    """Return what a group of threads computes so many rows of width D in."""
+    heads, _, value_dim = weights.model.heads
+    widths = (depth, depth, depth, weights.widest, heads * value_dim)
+    arrays: list[Any] = [np.empty((rows, width), "float32") for width in widths]
+    return Workspace._make([*arrays, weights.packing.workspace(rows, weights.deepest)])
+
+
+def no_hypotheses(sentences: int, beam_size: int, max_length: int, pad_token_id: int) -> Beams:
+    """Return one alive hypothesis of each sentence, the empty one, and none finished."""
+    scores = np.full((2, sentences, beam_size), -np.inf, "float32")
+    scores[0, :, 0] = 0.0
+    sequences = np.full((2, sentences, beam_size, max_length), pad_token_id, "int32")
+    return Beams(sequences[0], scores[0], sequences[1], scores[1])
 
 
 def _longest(found: Beams, pad_token_id: int) -> int:

@@ -25,9 +25,9 @@ def run_searches(
     model: Model,
     searches: Sequence[tuple[Any, ...]],
     size: tuple[int, int],
-    watch: Callable[[], None],
+    watch: Callable[[], None] | None = None,
 ) -> None:
-    """Run searches at once, and call a function every now and then.
+    """Run searches at once, and call a function, if there is one, before and every now and then.
 
     Each is run by a group of so many threads, and an attention reads at most so many slots: `size`.
 
@@ -56,10 +56,11 @@ def run_searches(
     try:
         searching = leader.submit(run)
         while not searching.done():
+            if watch is not None:
+                watch()
             # A signal that another thread received does not wake this one: the timeout does.
             with contextlib.suppress(TimeoutError):
                 searching.result(timeout=ANSWER_SECONDS)
-            watch()
         searching.result()
     except BaseException:
         stop[0] = 1

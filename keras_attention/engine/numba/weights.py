@@ -41,11 +41,7 @@ class Weights(NamedTuple):
     packing: Packing
     widest: int  # the most columns of a matrix
     deepest: int  # and rows
-
-    @property
-    def are_cached(self) -> bool:
-        """Whether a step of the decoder finds its weights in the last cache."""
-        return self.of_step * self.packing.layout.weights.itemsize <= CACHED_BYTES
+    are_cached: bool  # whether a step of the decoder finds its weights in the last cache
 
 
 def read_weights(spec: TransformerSpec, precision: str) -> Weights:
@@ -93,14 +89,15 @@ def packed_weights(spec: TransformerSpec, packing: Packing) -> Weights:
     tables = (stack.matrices[:, :6], model.softmax)
     of_step = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in tables)
     stacks = (model.encoder, model.decoder)
-    most = (
+    widest, deepest = (
         max(int(stack.matrices[:, :, side].max()) for stack in stacks)
         for side in (tiles.WIDTH, tiles.DEPTH)
     )
-    weights = Weights(model, arrays, of_step, packing, *most)
+    are_cached = of_step * packing.layout.weights.itemsize <= CACHED_BYTES
     # Processors without AVX-512 read the last cache faster if nothing is prefetched from it.
-    layout = packing.layout._replace(prefetches=has_features("avx512f") or not weights.are_cached)
-    return weights._replace(model=model._replace(layout=layout))
+    layout = packing.layout._replace(prefetches=has_features("avx512f") or not are_cached)
+    model = model._replace(layout=layout)
+    return Weights(model, arrays, of_step, packing, widest, deepest, are_cached)
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
