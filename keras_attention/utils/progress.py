@@ -207,11 +207,13 @@ class _Bar(tqdm):
     beside = 0.0  # seconds during notes, which do not count for the speed
     ends: tuple[float | None] | None = None  # when, by what `Progress.left` said
 
-    def refresh(self, *locks: Any, **named_locks: Any) -> None:
+    def refresh(self, nolock: bool = False, lock_args: Any = None) -> None:
         """Draw the line, but in the silent seconds, in which `tqdm.write` would draw it, too."""
         # Without a delay tqdm draws the line before it notes when it began.
         if self.delay <= 0 or time.time() >= self.start_t + self.delay:
-            super().refresh(*locks, **named_locks)
+            # tqdm would keep its lock if the stream is broken, and all other threads would wait for ever.
+            with contextlib.nullcontext() if nolock else self._lock:
+                super().refresh(nolock=True)
             self.last_print_t = time.time()  # The line was shown: closing must end it.
 
     @property

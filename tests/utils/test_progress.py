@@ -251,3 +251,29 @@ def test_a_user_who_wants_no_progress_gets_none():
     )
     done = python("-c", code, environment={"TQDM_DISABLE": "1"})
     assert "counting" not in done.stderr and "Error" not in done.stderr
+
+
+def test_a_stream_that_breaks_stops_no_other_thread(impatient):
+    """The reader of a log ends: the thread that shows the line fails, and keeps no lock of others."""
+
+    def broken(*given):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads")
+
+    bar = progress._Bar(total=5, file=io.StringIO(), delay=0.001)
+    time.sleep(0.01)
+    bar.display = broken
+
+    def show():
+        with contextlib.suppress(BrokenPipeError):
+            bar.refresh()
+
+    def take():
+        with bar.get_lock():
+            taken.set()
+
+    taken = threading.Event()
+    ticker = threading.Thread(target=show)
+    ticker.start()
+    ticker.join()
+    threading.Thread(target=take, daemon=True).start()
+    assert taken.wait(10)
