@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from keras_attention import Translator
+from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.hypotheses import SearchRules, result, search_options
 from keras_attention.decoding.incremental_search import incremental_search
+from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.onnx_export import write_onnx
+from keras_attention.decoding.requests import Request
 from keras_attention.engine import numpy as numpy_engine
 from keras_attention.engine.base import SearchingEngine
 from keras_attention.engine.onnx import OnnxSelector
@@ -259,14 +262,20 @@ def test_ids_are_those_of_the_source():
     pytest.importorskip("numba")
     spec = random_spec({"target_vocabulary"})
     assert TARGET_V < sources(spec).max() == V - 1
-    assert len(searched(spec, "numba", 1)) == 3
+    requests = [Request("", row[row != spec.pad_token_id].tolist(), 19) for row in sources(spec)]
+
+    def search(model):
+        batching = Batching(200, None, model.max_length, 1, 19)
+        found = ModelSearch(model, batching, 0.0, engine="numba")(requests, shows_progress=False)
+        return sorted(index for indices, _ in found for index in indices)
+
+    assert search(spec) == [0, 1, 2]
     wrong = dataclasses.replace(
         spec,
         embedding=dataclasses.replace(spec.embedding, embeddings=spec.embedding.embeddings[:22]),
     )
-    engine = EngineSelector(wrong, "float32", "numba").engine()
     with pytest.raises(ValueError, match="less than 22, .*22"):
-        engine.search(sources(spec), np.array(LIMITS), search_options("best", 1, 0.0, 19))
+        search(wrong)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
