@@ -20,9 +20,8 @@ from keras_attention.utils.scripts import has_no_spaces
 from keras_attention.utils.sides import encode_side, end_of, start_of
 
 SHOWN_LETTERS = 60
-CLOSING = re.compile(
-    r"[.,;:!?…%)\]}،؛؟۔।॥]++(?!\w)"
-)  # marks that end a phrase, not those of ".com"
+# Marks that stand behind a word, not those of ".com".
+CLOSING = re.compile(r"[.,;:!?…%)\]}،؛؟۔।॥]++(?!\w)")
 
 
 class Request(NamedTuple):

@@ -144,6 +144,9 @@ class Pretrained:
         """
         spec.validate()
         options = spec.options()
+        layers, given = options["num_layers"], kwargs.get("num_layers")
+        if isinstance(given, list | tuple) and (*given,) in ((layers, layers), layers):
+            kwargs["num_layers"] = layers  # one number for two equal ones
         if other := [name for name in kwargs if options.get(name, kwargs[name]) != kwargs[name]]:
             raise ValueError(
                 f"`{other[0]}` is {options[other[0]]!r} in the model whose weights are taken, which with "

@@ -292,7 +292,8 @@ def test_a_pretrained_model_keeps_what_its_weights_are_for(name, own, other):
         ValueError, match=f"`{name}` is {own!r} in the .* Received: {name}={other!r}"
     ):
         Transformer.from_spec(spec, **{name: other})
-    assert Transformer.from_spec(spec, **{name: own}, dropout=0.3).get_config()[name] == own
+    for same in [own, [2, 2]] if name == "num_layers" else [own]:
+        assert Transformer.from_spec(spec, **{name: same}, dropout=0.3).get_config()[name] == own
 
 
 @pytest.mark.backends("torch")
