@@ -150,7 +150,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         option = f"--{field.name.replace('_', '-')}"
         add(option, type=float if field.name == "dropout" else int)
     add("--accumulation-steps", type=int, default=1, help="ours")
-    add("--jit-compile", choices=("true", "false", "auto"), help="ours")
+    add("--jit-compile", choices=("true", "false", "auto"), help="ours; true: hf, too")
     return parser.parse_args(arguments)
 
 
@@ -245,6 +245,9 @@ def subjects(options: argparse.Namespace, workload: Workload, path: Path) -> lis
         if peer == "hf":
             needs = {"torch": "torch", "transformers": "transformers"}
             specs.append(Spec("HF Marian", f"{PROGRAMS}:Marian", common, {}, needs))
+            if options.jit_compile == "true":
+                compiled = {**common, "jit_compile": True}
+                specs.append(Spec("HF Marian, compiled", f"{PROGRAMS}:Marian", compiled, {}, needs))
             continue
         for each in backends:
             title, target, more, needs = "weighted", "WeightedTransformer", common, {}

@@ -18,7 +18,13 @@ from keras_attention.layers.masks import (
     nan_if_additive,
 )
 from keras_attention.layers.seeds import part_initializer
-from keras_attention.ops.operations import dot_product_attention, joined_linear, linear, reshape
+from keras_attention.ops.operations import (
+    dot_product_attention,
+    dropout,
+    joined_linear,
+    linear,
+    reshape,
+)
 from keras_attention.ops.reference import masked_softmax
 from keras_attention.spec.parts import AttentionSpec, SpecError
 from keras_attention.utils.arguments import Count, Rate
@@ -290,15 +296,17 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         mask = attention_mask
         if mask is not None and len(mask.shape) < 4:
             mask = ops.expand_dims(mask, axis=-3)
-        drops = bool(training) and self._dropout > 0.0
+        drop = None
+        if training and self._dropout > 0.0:
+            drop = partial(dropout, rate=self._dropout, seed=self._dropout_layer.seed_generator)
         return dot_product_attention(
             query,
             key,
             value,
             mask=mask,
             scale=self._inverse_sqrt_key_dim,
-            dropout=partial(self._dropout_layer, training=True) if drops else None,
-            flash=False if return_attention_scores or drops else self._flash_attention,
+            dropout=drop,
+            flash=False if return_attention_scores or drop else self._flash_attention,
         )
 
     def _get_common_kwargs_for_sublayer(self) -> dict[str, Any]:

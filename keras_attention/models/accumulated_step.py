@@ -9,7 +9,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.models.compiled_loss import loss_and_logs
 from keras_attention.ops.dispatch import backend_choice
+from keras_attention.training.processes import process_count
 
 
 def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
@@ -166,25 +168,24 @@ def torch_train_step(model: keras.Model, known: KnownInFit | None, data: Any) ->
 
     from keras_attention.ops.backends import torch_known
 
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     weights = model.trainable_weights if known is None else known.weights
     if model.optimizer is None or not weights:
         return keras.Model.train_step(model, data)
+    data = keras.utils.unpack_x_y_sample_weight(data)
     with torch_known.known({} if known is None else known.tensors):
-        y_pred = model(x, training=True)
-        loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
-        rows = next(tensor for tensor in keras.tree.flatten(x) if tensor is not None).shape[0]
-        model._loss_tracker.update_state(loss.detach(), sample_weight=rows)
+        if model.jit_compile and process_count() == 1:
+            loss, logs = model.compiled_loss(model, weights, data)
+        else:
+            loss, logs = loss_and_logs(model, data)
         values = [torch_known.tensor_of(weight) for weight in weights]
         for value in values:
             value.grad = None
         model.optimizer.scale_loss(loss).backward()
         with torch.no_grad():
             model.optimizer.apply([value.grad for value in values], weights)
-        results = model.compute_metrics(x, y, y_pred, sample_weight)
     if known is not None and known.metrics is None:
         known.metrics = model.metrics
-    return results
+    return logs
 
 
 def _token_count(model, y, sample_weight):

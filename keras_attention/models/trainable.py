@@ -16,6 +16,7 @@ from keras_attention.models.accumulated_step import (
     check_rows,
     torch_train_step,
 )
+from keras_attention.models.compiled_loss import CompiledLoss
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.training.processes import (
     add_sums_of_processes,
@@ -51,6 +52,7 @@ class TrainableModel(keras.Model):
     """
 
     accumulation_steps = 1
+    compiled_loss: CompiledLoss | None = None
     _known_in_fit: KnownInFit | None = None
 
     @checked
@@ -72,7 +74,10 @@ class TrainableModel(keras.Model):
                 processed one after the other, and one update follows: it needs the memory of B / A rows
                 and gives the result of B. The rows of a batch (on each replica) must be a multiple of
                 A. Schedules, checkpoints and callbacks see one step.
-            **kwargs: The other arguments of Keras' `compile`.
+            **kwargs: The other arguments of Keras' `compile`. On PyTorch, `jit_compile=True` makes a
+                program of the loss, its gradient and the metrics for each shape of a batch, in about a
+                minute; on a CPU, PyTorch needs a C++ compiler. Updates in slices or of several
+                processes, `evaluate` and `predict` are not compiled there.
 
         Raises:
             ValueError: `accumulation_steps` is not a positive integer, or with accumulation: the loss
@@ -87,7 +92,11 @@ class TrainableModel(keras.Model):
             self.optimizer, accumulation_steps, getattr(self, "distribute_strategy", None)
         )
         self.accumulation_steps = accumulation_steps
+        self.compiled_loss = CompiledLoss()
         self._jit_compile_as_given = kwargs.get("jit_compile", "auto")
+
+    def _should_torch_compile(self) -> bool:
+        return False  # Keras' `torch.compile` of a whole step stumbles; see `CompiledLoss`.
 
     def check_data(self, data: Any) -> None:
         """Raise a ValueError for data that the model cannot read. A subclass says what that is.

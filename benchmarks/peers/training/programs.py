@@ -278,8 +278,11 @@ def our_name(path: str) -> str:
 class Marian(Program):
     """Hugging Face's `MarianMTModel` in the loop that everybody writes, with the fused Adam and autocast.
 
-    A sample is an update with the loss read at its end, or an epoch with it read once.
+    A sample is an update with the loss read at its end, or an epoch with it read once. A further option:
+    `jit_compile`, for `torch.compile`.
     """
+
+    jit_compile = False
 
     def import_libraries(self) -> None:
         import torch
@@ -293,6 +296,7 @@ class Marian(Program):
         weights = make_weights(self.sizes)
         self.model = marian_model(self.sizes.as_options(), weights, max(512, longest))
         self.model.to(self.device)
+        self.forward = self.torch.compile(self.model) if self.jit_compile else self.model
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = self.torch.optim.Adam(
             parameters, self.learning_rate, (0.9, 0.98), 1e-9, fused=True
@@ -337,7 +341,7 @@ class Marian(Program):
         if self.dtype == "mixed_bfloat16":
             autocast = torch.autocast(self.device, torch.bfloat16)
         with autocast:
-            logits = self.model(
+            logits = self.forward(
                 input_ids=source,
                 attention_mask=(source != 0).long(),
                 decoder_input_ids=decoder,

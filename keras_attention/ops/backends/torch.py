@@ -214,8 +214,6 @@ class _TiedProjection(torch.autograd.Function):
 
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
     """See `keras_attention.ops.reference.dropout`."""
-    if not is_fast(inputs.shape[-1]):
-        return reference.dropout(inputs, rate, seed)
     return (inputs * keep_mask(inputs, rate, seed)).mul_(1.0 / (1.0 - rate))
 
 
@@ -223,8 +221,6 @@ def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
     """See `keras_attention.ops.reference.dropout_add_norm`."""
-    if not is_fast(inputs.shape[-1]):
-        return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
     keep = keep_mask(update, rate, seed)
     gamma, beta = as_tensor(gamma), as_tensor(beta)
     if inputs.device.type != "cpu":

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from keras_attention.ops import reference
+from keras_attention.ops.backends.torch_dropout import are_given
 
 # Logits are read in chunks of rows of about so many elements: as float32 these stay in the cache of a
 # CPU, and are few kernels to launch on another device.
@@ -19,7 +20,7 @@ _NORMALIZERS: Any = WeakTensorKeyDictionary()
 
 def is_fast(width: int) -> bool:
     """Whether a kernel is worth it; traced programs are made fast by a compiler."""
-    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing() or are_given()
     return width >= reference.SMALLEST_WIDTH and not is_traced
 
 

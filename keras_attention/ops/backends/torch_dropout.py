@@ -1,9 +1,11 @@
 """Masks for dropout on PyTorch, from random bits that cost a tenth of PyTorch's own on a CPU."""
 
+import contextlib
 import functools
 import threading
 import weakref
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +28,10 @@ def keep_mask(like: Any, rate: float, seed: Any) -> Any:
     bytes costs a quarter of one of floats to keep, and half of one of booleans to multiply with; one of
     bfloat16 is not cast when it meets bfloat16. The same seed gives the same mask on the same kind of device.
     """
+    if _own.given is not None:
+        return next(_own.given)
+    if _own.draws is not None:
+        _own.draws.append(Draw(like.shape, like.dtype, like.device, rate, seed))
     if like.device.type == "meta":  # Keras asks for shapes: nothing is drawn.
         return torch.empty(like.shape, dtype=torch.uint8, device="meta")
     first, second = next_seed(seed)
@@ -45,11 +51,62 @@ def keep_mask(like: Any, rate: float, seed: Any) -> Any:
     return keep.bernoulli_(1.0 - rate, generator=generator)
 
 
+class Draw(NamedTuple):
+    """What `keep_mask` was asked for. It can be asked again, without the tensor itself."""
+
+    shape: Any
+    dtype: Any
+    device: Any
+    rate: float
+    seed: Any
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+        return self.shape.numel()
+
+    def again(self) -> Any:
+        """Draw the next mask of this kind."""
+        return keep_mask(self, self.rate, self.seed)
+
+
 class OfThread(threading.local):
-    """Each thread's generator, which gets a new seed at each use."""
+    """Each thread's generator, which gets a new seed at each use, and what is made of its masks.
+
+    Attributes:
+        draws: Where `keep_mask` writes down what it draws, or None.
+        given: The masks that `keep_mask` returns in place of new ones, or None.
+    """
+
+    draws: list[Draw] | None = None
+    given: Iterator[Any] | None = None
 
     def __init__(self) -> None:
         self.generator = np.random.SFC64(0)
+
+
+@contextlib.contextmanager
+def noted(draws: list[Draw]) -> Iterator[None]:
+    """Within this context `keep_mask` writes down in a list what it draws."""
+    _own.draws = draws
+    try:
+        yield
+    finally:
+        _own.draws = None
+
+
+@contextlib.contextmanager
+def given(masks: Sequence[Any]) -> Iterator[None]:
+    """Within this context `keep_mask` returns these masks in turn: for a program that is traced."""
+    _own.given = iter(masks)
+    try:
+        yield
+    finally:
+        _own.given = None
+
+
+def are_given() -> bool:
+    """Whether masks are given: whether a program is traced."""
+    return _own.given is not None
 
 
 _own = OfThread()

@@ -1,0 +1,68 @@
+"""Updates on PyTorch with `jit_compile=True` are those without it."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Adam, LabelSmoothedCrossentropy, TokenAccuracy, Transformer
+from keras_attention.models import accumulated_step, compiled_loss
+
+pytestmark = pytest.mark.backends("torch")
+V, B, S, T = 23, 3, 5, 4
+rng = np.random.default_rng(5)
+INPUTS = {
+    "encoder_token_ids": rng.integers(2, V, (B, S)),
+    "decoder_token_ids": rng.integers(2, V, (B, T)),
+}
+LABELS, WEIGHTS = rng.integers(2, V, (B, T)), rng.uniform(0.5, 2.0, B)
+
+
+class Noisy(Transformer):
+    """Draws numbers with Keras' own function, which reads the seed."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.noise = keras.random.SeedGenerator(7)
+
+    def call(self, inputs, **kwargs):
+        return keras.random.dropout(super().call(inputs, **kwargs), 0.5, seed=self.noise)
+
+
+def fitted(jit_compile, kind=Transformer):
+    """Return a model, the history of three epochs of an update each, and how often Keras computed a loss."""
+    sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2}
+    model = kind(vocabulary_size=V, **sizes, dropout=0.3, attention_dropout=0.2, seed=3)
+    loss = LabelSmoothedCrossentropy(0.1)
+    model.compile(Adam(0.02), loss, metrics=[TokenAccuracy()], jit_compile=jit_compile)
+    fit = {"batch_size": B, "epochs": 4, "shuffle": False, "verbose": 0}
+    return model, model.fit(INPUTS, LABELS, sample_weight=WEIGHTS, **fit).history
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="PyTorch's compiler needs g++")
+def test_compiled_updates_equal_plain_ones(monkeypatch):
+    calls = []
+
+    def counted(*args):
+        calls.append(args)
+        return original(*args)
+
+    original = compiled_loss.loss_and_logs
+    for module in (compiled_loss, accumulated_step):
+        monkeypatch.setattr(module, "loss_and_logs", counted)
+    plain, wanted = fitted(jit_compile=False)
+    assert len(calls) == 4
+    compiled, history = fitted(jit_compile=True)
+    assert len(calls) == 4 + 2  # the first batch, and the tracing for the other three
+    assert wanted["loss"][0] != wanted["loss"][3]
+    assert history.keys() == wanted.keys() == {"loss", "token_accuracy"}
+    for name, values in wanted.items():
+        np.testing.assert_allclose(history[name], values, rtol=1e-5)
+    for one, other in zip(plain.get_weights(), compiled.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_random_numbers_that_a_program_would_repeat_are_refused():
+    with pytest.raises(RuntimeError, match="jit_compile=False.*keras.layers.Dropout"):
+        fitted(jit_compile=True, kind=Noisy)
