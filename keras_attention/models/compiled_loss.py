@@ -47,8 +47,7 @@ class CompiledLoss:
         tensors = [ops.convert_to_tensor(leaf) for leaf in leaves if leaf is not None]
         shape = (*map(id, weights), *((tensor.shape, tensor.dtype) for tensor in tensors))
         if shape not in self._draws:
-            self._draws[shape] = draws = []
-            with noted(draws):
+            with noted(self._draws.setdefault(shape, [])):
                 return loss_and_logs(model, data)
         masks = [draw.again() for draw in self._draws[shape]]
         if shape not in self._programs:
@@ -60,7 +59,7 @@ def _compiled(
     model: keras.Model, weights: Sequence[keras.Variable], masks: Sequence[Any], data: Data
 ) -> Callable[..., tuple[Any, Any]]:
     """Trace and compile `loss_and_logs`; the program takes masks of dropout and the tensors of a batch."""
-    import torch
+    from torch._dynamo import lookup_backend
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from keras_attention.ops.backends import torch_dropout, torch_known
@@ -93,7 +92,7 @@ def _compiled(
     example = inputs(masks, [ops.convert_to_tensor(leaf) for leaf in leaves if leaf is not None])
     try:
         graph = make_fx(traced)(*example)
-        program = torch._dynamo.lookup_backend("inductor")(graph, example)
+        program = lookup_backend("inductor")(graph, example)
     except Exception as error:
         # Keras puts a heading above the reason, and writes that in bold.
         lines = re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()
