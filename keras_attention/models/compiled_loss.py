@@ -27,7 +27,8 @@ class CompiledLoss:
 
     The first batch of a shape is computed without a program. This makes Keras' metrics, and says which
     masks dropout draws. Those of later batches are drawn before, from the same seeds, and given to the
-    program: a model learns the same with and without a compiler.
+    program: a model learns the same with and without a compiler. As on the other backends, what layers are
+    told later, such as another rate, counts from the next `compile` on.
 
     `torch.compile`, which Keras would call, reads the Python code, and stumbles over that of layers. Here
     PyTorch records the operations while the layers run.
@@ -45,7 +46,8 @@ class CompiledLoss:
 
         leaves = keras.tree.flatten(data)
         tensors = [ops.convert_to_tensor(leaf) for leaf in leaves if leaf is not None]
-        shape = (*map(id, weights), *((tensor.shape, tensor.dtype) for tensor in tensors))
+        kinds = ((tensor.shape, tensor.dtype) for tensor in tensors)
+        shape = (*map(id, weights), *(leaf is None for leaf in leaves), *kinds)
         if shape not in self._draws:
             with noted(self._draws.setdefault(shape, [])):
                 return loss_and_logs(model, data)
@@ -82,7 +84,8 @@ def _compiled(
             data, [None if leaf is None else next(rest) for leaf in leaves]
         )
         mapping = list(zip(variables, values, strict=True))
-        with torch_known.known({}), given, keras.StatelessScope(mapping) as scope:
+        scope = keras.StatelessScope(mapping, collect_losses=True)
+        with torch_known.known({}), given, scope:
             loss, logs = loss_and_logs(model, batch)
         new = [scope.get_current_value(variable) for variable in variables]
         is_new = [value is not old for value, old in zip(new, values, strict=True)]

@@ -6,7 +6,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Adam, LabelSmoothedCrossentropy, TokenAccuracy, Transformer
+from keras_attention import (
+    Adam,
+    LabelSmoothedCrossentropy,
+    TokenAccuracy,
+    Transformer,
+    TransformerEncoderBlock,
+)
 from keras_attention.models import accumulated_step, compiled_loss
 
 pytestmark = pytest.mark.backends("torch")
@@ -17,6 +23,19 @@ INPUTS = {
     "decoder_token_ids": rng.integers(2, V, (B, T)),
 }
 LABELS, WEIGHTS = rng.integers(2, V, (B, T)), rng.uniform(0.5, 2.0, B)
+
+
+class Watched(TransformerEncoderBlock):
+    """A user's block, which adds a loss."""
+
+    def call(self, inputs, **kwargs):
+        self.add_loss(keras.ops.mean(keras.ops.square(inputs)))
+        return super().call(inputs, **kwargs)
+
+
+class Watching(Transformer):
+    def make_block(self, kind, **arguments):
+        return Watched(**arguments) if kind == "encoder" else super().make_block(kind, **arguments)
 
 
 class Noisy(Transformer):
@@ -30,10 +49,11 @@ class Noisy(Transformer):
         return keras.random.dropout(super().call(inputs, **kwargs), 0.5, seed=self.noise)
 
 
-def fitted(jit_compile, kind=Transformer):
-    """Return a model, the history of three epochs of an update each, and how often Keras computed a loss."""
+def fitted(jit_compile, kind=Watching):
+    """Return a model and the history of four epochs of an update each."""
     sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2}
     model = kind(vocabulary_size=V, **sizes, dropout=0.3, attention_dropout=0.2, seed=3)
+    model.decoder_blocks[0].feed_forward.outer.kernel.regularizer = keras.regularizers.L2(0.5)
     loss = LabelSmoothedCrossentropy(0.1)
     model.compile(Adam(0.02), loss, metrics=[TokenAccuracy()], jit_compile=jit_compile)
     fit = {"batch_size": B, "epochs": 4, "shuffle": False, "verbose": 0}
