@@ -99,11 +99,12 @@ def _compiled(
     except Exception as error:
         # Keras puts a heading above the reason, and writes that in bold.
         lines = re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()
-        reason = next(line for line in lines if line and not line.startswith("Exception enc"))
+        reasons = [line for line in lines if line and not line.startswith("Exception enc")]
         raise RuntimeError(
             f"jit_compile=True: PyTorch cannot compile an update of {model.name}. Compile the model with "
             "jit_compile=False, PyTorch's default, or leave out what needs the values of tensors, as "
-            f"`keras.layers.Dropout` does (`keras_attention.layers` have their own). PyTorch says: {reason}"
+            "`keras.layers.Dropout` does (`keras_attention.layers.dropout.Dropout` does not). "
+            f"PyTorch says: {(reasons or [type(error).__name__])[0]}"
         ) from error
 
     def compute(masks: Sequence[Any], tensors: Sequence[Any]) -> tuple[Any, Any]:
