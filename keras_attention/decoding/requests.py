@@ -160,7 +160,7 @@ class RequestReader:
             raise WrongText(
                 index,
                 f"needs a translation of at least {counted(need, 'token')} with the end token, for its "
-                f"prefix, its phrases and `min_length`, but may have {longest}. Ask for less, or "
+                f"prefix, its phrases and its least length, but may have {longest}. Ask for less, or "
                 f"{' and '.join(remedies)}: {shown}",
             )
         return Request(text, source, longest, prefix, phrases)

@@ -156,8 +156,8 @@ def has_surrogate(text: str) -> bool:
 
 
 def check_texts(name: str, values: Any) -> list[str]:
-    """Raise a ValueError unless a value is a list, or another iterable, of str."""
-    if can_iterate(values) and not isinstance(values, str | bytes | Mapping):
+    """Raise a ValueError unless a value is a list, or another iterable with an order, of str."""
+    if can_iterate(values) and not isinstance(values, str | bytes | Mapping | set | frozenset):
         texts = list(values)
         for index, text in enumerate(texts):
             if not isinstance(text, str):

@@ -60,8 +60,10 @@ def matching_files(pattern: str) -> list[str]:
         return [str(place)]
     if isinstance(place, Path):
         return sorted(glob.glob(str(place), recursive=True))
-    found = sorted(place.fs.glob(place.path))
-    return [f"{place.protocol}://{path.lstrip('/')}" for path in found]
+    # Of HTTP these are URLs, of others paths.
+    return [
+        place.fs.unstrip_protocol(path.lstrip("/")) for path in sorted(place.fs.glob(place.path))
+    ]
 
 
 def names_in(folder: Place) -> list[str]:

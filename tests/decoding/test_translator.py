@@ -281,7 +281,18 @@ def test_a_weight_that_is_not_finite_is_named(engine, bad):
     assert len(translator(["abc"])) == 1
 
 
-WRONG_TEXTS = [None, 3, 2.5, b"bed", {"bed": "cab"}, ["bed", 7], [b"bed"], [None], [["bed"]]]
+WRONG_TEXTS = [
+    None,
+    3,
+    2.5,
+    b"bed",
+    {"bed": "cab"},
+    {"bed"},
+    ["bed", 7],
+    [b"bed"],
+    [None],
+    [["bed"]],
+]
 
 
 @pytest.mark.backends("torch")

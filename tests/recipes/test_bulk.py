@@ -306,9 +306,13 @@ class TestElsewhere:
         assert work.shout.seen() == [] and bucket.find("/bucket/out") == []
         assert bucket.cat_file("/bucket/full/mine") == b"mine"
 
-    def test_patterns(self, bucket):
+    def test_patterns(self, bucket, monkeypatch):
         expected = ["memory://bucket/in/a.txt", "memory://bucket/in/c.txt"]
         assert matching_files("memory://bucket/in/[ac].txt") == expected
+        # As a file system of HTTP does, which finds URLs, not paths.
+        monkeypatch.setattr(type(bucket), "glob", lambda self, pattern: expected)
+        assert matching_files("memory://bucket/in/[ac].txt") == expected
+        monkeypatch.undo()
         assert matching_files("memory://bucket/in/none") == []
 
     def test_only_what_is_elsewhere_needs_upath(self, work, monkeypatch):
