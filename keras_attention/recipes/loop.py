@@ -117,8 +117,8 @@ class TrainingLoop:
             )
             if budget.compiling > SHORT_SECONDS:
                 say(
-                    f"Compiling again takes about {duration(budget.compiling)}, as before, and does not "
-                    "count as training."
+                    f"The first batches of all shapes take about {duration(budget.compiling)}, as before, "
+                    "which does not count as training."
                 )
         if self.patience.is_over:
             measure = spoken_measure(self.run.config.best_by)

@@ -17,6 +17,7 @@ from keras_attention.data.filters import FilteredText, describe
 from keras_attention.data.formats.loaded import Loaded
 from keras_attention.data.model_card import other_direction
 from keras_attention.evaluation.report_text import alignment_text, trained_text
+from keras_attention.ops.dispatch import backend_choice
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.utils.run_folder import RunFolder
 
@@ -70,10 +71,11 @@ def model_text(model: Any, config: TranslationConfig, batches: TokenBatches) -> 
         name = (
             f"of '{config.start_from}'{frozen}, {rates}{f', {share}' if config.start_share else ''}"
         )
+    compiles = backend_choice("A message", torch="", default=" compiles first, which")
     return (
         f"Model {name}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
         f"{batches.statistics()['pairs']:,} pairs. The first batch of each of the "
-        f"{len(batches.shape_statistics())} shapes compiles first, which does not count as training."
+        f"{len(batches.shape_statistics())} shapes{compiles} does not count as training."
     )
 
 
@@ -173,7 +175,7 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
         f"BLEU {test['bleu']:.2f}, chrF {test['chrf']:.2f} on {test['sentences']:,} {test['split']} "
         f"pairs{synthetic}; validation perplexity {report['validation_perplexity']:.3f}; "
         f"{training['updates']:,} updates in {training['training_minutes']:.1f} minutes of training "
-        f"({training['minutes']:.1f} with compiling and validation), {weights}"
+        f"({training['minutes']:.1f} with first batches and validation), {weights}"
     ]
     for name, split in (
         ("the old domain", report.get("old_domain")),
