@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TextIO
 
-import keras
-
 from keras_attention.callbacks.base import RunCallback, logged_numbers
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.monitor import TrainingMonitor
@@ -123,7 +121,6 @@ def _spoken(name: str) -> str:
 
 
 def _first_of(shape: tuple[int, int, int] | None) -> str:
-    """Return what happens in a batch whose shape is new: more than compiling, and it may take long."""
+    """Return what happens in a batch whose shape is new, which may take long."""
     size = "" if shape is None else f" of {shape[0]:,} x {max(shape[1:]):,} tokens"
-    compiling = "" if keras.backend.backend() == "torch" else "compiling, then "
-    return f"{compiling}training on the first batch{size}"
+    return f"the first batch{size} takes longer"

@@ -64,8 +64,7 @@ def said(clock, epochs=1, batches=3, announce=None, beside=None, **limits):
 def test_a_run_that_ends_by_updates(clock):
     numbers = "loss 2.346, 1,234 tokens/s"
     assert said(clock, steps=6) == [
-        f"training: 1 of 6 updates, 17%, {numbers}; compiling, then training on the first batch of 8 x 7 "
-        "tokens",
+        f"training: 1 of 6 updates, 17%, {numbers}; the first batch of 8 x 7 tokens takes longer",
         f"training: 2 of 6 updates, 33%, {numbers}",
         "epoch 1, update 3: loss 2.500, interval mae 0.500; validation loss 1.750, BLEU 5.755",
         f"training: 3 of 6 updates, 50%, {numbers}",
