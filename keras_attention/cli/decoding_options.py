@@ -8,7 +8,9 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from keras_attention.cli.options import adding, flag, given
 from keras_attention.cli.streams import typed_text
@@ -89,14 +91,14 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     add = adding(parser.add_argument_group("samples, in place of the likeliest translations"))
     add("--sample", "draw --n-best samples of each line at random")
     add("--temperature X", "what logits are divided by (1)", float)
-    add("--top-k K", "draw from the K likeliest tokens (all)", int)
+    add("--top-k K", "draw from the K likeliest tokens (all)", Count)
     add("--top-p P", "draw from the likeliest with this probability (1)", float)
     add("--seed N", "the same seed gives the same samples (0)", int)
     add = adding(parser.add_argument_group("what translations may contain"))
     add("--ban WORD", "words that do not occur", typed_text, nargs="+")
-    add("--no-repeat-ngram N", "let no N tokens occur twice", int)
-    add("--min-length N", "least length in tokens", int)
-    add("--max-length N", "greatest length in tokens", int)
+    add("--no-repeat-ngram N", "let no N tokens occur twice", Count)
+    add("--min-length N", "least length in tokens", Annotated[int, Ge(0), Le(10**6)])
+    add("--max-length N", "greatest length in tokens", Count)
     beside = "for each line of the input a line"
     begun = f"{beside}, perhaps an empty one, with which its translation begins"
     add("--prefix-file FILE", begun, Path)
@@ -134,8 +136,11 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
     elif drawn:
         raise ValueError(f"{flag(next(iter(drawn)))} needs --sample.")
     restricted = given(options, RESTRICTIONS.values())
-    if options.no_repeat_ngram == 0:
-        raise ValueError("--no-repeat-ngram must be at least 1. Received: 0")
+    least, most = options.min_length or 0, options.max_length
+    if most is not None and most < least:
+        raise ValueError(
+            f"--max-length must be at least --min-length, which is {least}. Received: {most}"
+        )
     if restricted:
         found["restrictions"] = Restrictions(
             **{name: restricted[key] for name, key in RESTRICTIONS.items() if key in restricted}

@@ -8,13 +8,24 @@ import sys
 from collections.abc import Callable, Sequence
 
 LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{2,8})*")
+# sentencex splits an unknown language as English, without a word; longer codes are not all listed anywhere.
+ISO_639_1 = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
+    "da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu "
+    "hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb "
+    "lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om "
+    "or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv "
+    "sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
 
 
 def check_split_sentences(name: str, language: str) -> str:
     """Refuse what is no language code, and any if `sentencex` is not installed."""
-    if not isinstance(language, str) or not LANGUAGE.fullmatch(language):
+    is_code = isinstance(language, str) and LANGUAGE.fullmatch(language) is not None
+    first = _first_part(language) if is_code else ""
+    if not is_code or (len(first) == 2 and first not in ISO_639_1):
         raise ValueError(
-            f"`{name}` must be the language code of the texts, such as 'en'. "
+            f"`{name}` must be the language code of the texts, such as 'en', which ISO 639 knows. "
             f"Received: {name}={language!r}"
         )
     if "sentencex" not in sys.modules and importlib.util.find_spec("sentencex") is None:
@@ -34,8 +45,7 @@ def translate_by_sentences(
     """
     import sentencex
 
-    # With further parts of a code, sentencex may take one of them for the language: "xx-no" is no Norwegian.
-    language = re.split("[-_]", language)[0].lower()
+    language = _first_part(language)
     texts_parts = [_parts(sentencex.segment(language, text)) for text in texts]
     sentences = [sentence for parts in texts_parts for sentence, _ in parts]
     found = iter(translate(sentences))
@@ -45,6 +55,11 @@ def translate_by_sentences(
         translated = [(next(found), gap) for _, gap in parts]
         results.append("".join(text + gap for text, gap in translated if text).strip())
     return results
+
+
+def _first_part(language: str) -> str:
+    """Return the language of a code; sentencex may take any part for it: "xx-no" is no Norwegian."""
+    return re.split("[-_]", language)[0].lower()
 
 
 def _parts(segments: Sequence[str]) -> list[tuple[str, str]]:

@@ -80,10 +80,15 @@ def test_a_translator_of_paragraphs(segments):
         split.translate_mbr(["a house"], 2)
 
 
-@pytest.mark.parametrize("language", ["", "no such thing", 3, "e"])
+@pytest.mark.parametrize("language", ["", "no such thing", 3, "e", "xx", "EM-US"])
 def test_wrong_languages(segments, language):
     with pytest.raises(ValueError, match="`split_sentences` must be the language code"):
         check_split_sentences("split_sentences", language)
+
+
+@pytest.mark.parametrize("language", ["en", "DE", "pt_BR", "zh-Hant", "ast", "bh"])
+def test_languages(segments, language):
+    assert check_split_sentences("split_sentences", language) == language
 
 
 @pytest.mark.skipif(importlib.util.find_spec("sentencex") is not None, reason="it is installed")
