@@ -8,16 +8,14 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-from annotated_types import Ge, Le
+from typing import Any
 
 from keras_attention.cli.options import adding, flag, given
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.text_files import existing_file, lines_of
 from keras_attention.decoding.requests import entries_of
 from keras_attention.engine.select import EngineName, Precision
-from keras_attention.utils.arguments import BeamSize, Count, LengthPenalty
+from keras_attention.utils.arguments import BeamSize, Count, LeastLength, LengthPenalty
 from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.places import matching_files
 
@@ -97,7 +95,7 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     add = adding(parser.add_argument_group("what translations may contain"))
     add("--ban WORD", "words that do not occur", typed_text, nargs="+")
     add("--no-repeat-ngram N", "let no N tokens occur twice", Count)
-    add("--min-length N", "least length in tokens", Annotated[int, Ge(0), Le(10**6)])
+    add("--min-length N", "least length in tokens", LeastLength)
     add("--max-length N", "greatest length in tokens", Count)
     beside = "for each line of the input a line"
     begun = f"{beside}, perhaps an empty one, with which its translation begins"

@@ -9,17 +9,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from annotated_types import Ge, Le
 
 from keras_attention.data.normalization import normalize
 from keras_attention.decoding.requests import WrongText
 from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.base import TokenRules
-from keras_attention.utils.arguments import Count, FromZero, check_fields
+from keras_attention.utils.arguments import Count, FromZero, LeastLength, check_fields
 from keras_attention.utils.checks import check_integer, has_surrogate
 from keras_attention.utils.sides import encode_side, start_of, unknown_of
 
@@ -61,7 +60,7 @@ class Restrictions:
 
     no_repeat_ngram_size: FromZero = 0
     banned: Sequence[str] = ()
-    min_length: Annotated[int, Ge(0), Le(10**6)] = 0
+    min_length: LeastLength = 0
     max_length: Count | None = None
 
     def __post_init__(self) -> None:

@@ -39,6 +39,7 @@ from keras_attention.utils.checks import (
 
 Count = Annotated[int, Ge(1)]
 FromZero = Annotated[int, Ge(0)]
+LeastLength = Annotated[int, Ge(0), Le(10**6)]
 Rate = Annotated[float, Ge(0), Lt(1)]
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
