@@ -80,6 +80,7 @@ def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
         "d_smoothing_0": (5.5, 6.6, 6.0),  # against the paper
         "d_smoothing_2": (5.5, 6.6, 6.1),
     }
+    bleus = {"d_dropout_0": (29.0, 29.0, 29.0)}  # 1, 2 and 1.5 below base
     trained = []
 
     def train(corpus, config, folder):
@@ -91,7 +92,7 @@ def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
         (folder / "translations.txt").write_text("\n".join([*lines, ""]))
         return {
             "validation_perplexity": perplexities[name][int(seed) - 1],
-            "test": {"bleu": 30.0},
+            "test": {"bleu": bleus.get(name, (30.0, 31.0, 30.5))[int(seed) - 1]},
             "training": {"updates": 9, "minutes": 0.1},
             "parameters": 11,
         }
@@ -117,8 +118,12 @@ def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
     }
     ratio = (6.0 / 5.0 * 7.0 / 6.0 * 6.6 / 5.5) ** (1 / 3)
     assert result["d_dropout_0"]["ratio"] == pytest.approx(ratio)
-    assert result["d_dropout_0"]["bleu_difference"] < 0 and result["d_dropout_0"]["p_value"] < 0.05
+    assert result["d_dropout_0"]["bleu_difference"] == pytest.approx(-1.5)
+    half = 4.303 * 0.5 / 3**0.5  # Student's t of two degrees of freedom
+    assert result["d_dropout_0"]["bleu_interval"] == pytest.approx([-1.5 - half, -1.5 + half])
+    assert result["d_dropout_0"]["bleu_of_one_seed"] < 0 and result["d_dropout_0"]["p_value"] < 0.05
     text = (tmp_path / "out" / "table3.txt").read_text()
+    assert "-1.5 (-2.7 to -0.3)" in text
     assert "d_smoothing_0 disagrees with the paper" in text
     assert "not resolved" in text and "63,045,632" in text
 
