@@ -74,7 +74,7 @@ def model_text(model: Any, config: TranslationConfig, batches: TokenBatches) -> 
     compiles = backend_choice("A message", torch="", default=" compiles first, which")
     return (
         f"Model {name}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
-        f"{batches.statistics()['pairs']:,} pairs. The first batch of each of the "
+        f"{batches.statistics()['pairs']:,} pairs an epoch. The first batch of each of the "
         f"{len(batches.shape_statistics())} shapes{compiles} does not count as training."
     )
 

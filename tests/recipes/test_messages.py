@@ -164,7 +164,7 @@ class Counted:
 
 
 def test_the_model_says_what_it_is_trained_on(monkeypatch):
-    pairs = "Model tiny, float32: 2.5 M parameters, trained on 1,234 pairs."
+    pairs = "Model tiny, float32: 2.5 M parameters, trained on 1,234 pairs an epoch."
     first = "The first batch of each of the 2 shapes"
     arguments = Counted(), TranslationConfig(steps=1, preset="tiny"), Counted()
     wanted = f"{pairs} {first} compiles first, which does not count as training."
