@@ -18,6 +18,7 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.pretrained import FORMATS
 from keras_attention.interop.ctranslate2 import Quantization
+from keras_attention.interop.export_folder import EXPORT
 from keras_attention.utils.arguments import BeamSize, LengthPenalty
 from keras_attention.utils.progress import say, show
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str], program: str) -> None:
     wanted = given(options, ("quantization", "max_length"))
     if options.format is None and (wanted or options.overwrite or options.check is None):
         parser.error("--format is missing, which says what to write")
+    if options.format is not None:
+        EXPORT.check_destination(options.folder, options.overwrite, option="--overwrite")
     texts = _check_texts(options)
     if options.format is None:
         from keras_attention.recipes.export_check import programs_of

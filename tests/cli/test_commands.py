@@ -23,6 +23,7 @@ from keras_attention.cli import streams, translate
 from keras_attention.cli.main import COMMANDS, main
 from keras_attention.cli.models import preset_of
 from keras_attention.engine import select
+from keras_attention.interop.export_folder import EXPORT
 from keras_attention.recipes.aligning import with_details
 from keras_attention.recipes.saving import save_model
 from keras_attention.utils import progress
@@ -543,3 +544,6 @@ def test_export_refuses_bad_options(run, tmp_path, refused):
     assert "'hugging_face' has no option 'quantization'" in error
     refused("export", run, run, "--format", "hugging_face", "--overwrite")
     assert not folder.exists() and (run / "model.keras").is_file()
+    folder.mkdir()
+    EXPORT.seal(folder, {"exported": "onnx"})
+    assert "or pass --overwrite to replace it" in refused("export", run, folder, "--format", "onnx")
