@@ -71,6 +71,11 @@ class TextFile:
     def __init__(self, *files: Any) -> None:
         places = [check_place("inputs", file) for file in files]
         self.name = unpacked_name(places[-1].name)
+        if not self.name:
+            raise ValueError(
+                f"The result gets the name of its input, but '{files[-1]}' has none. "
+                "Name a file, not a folder."
+            )
         self.files = [existing_file(one) if isinstance(one, Path) else one for one in places]
 
     def __iter__(self) -> Iterator[Any]:

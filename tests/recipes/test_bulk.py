@@ -217,6 +217,9 @@ def test_inputs_that_are_none_or_share_a_name_are_refused(work, tmp_path):
     for more in ("sub/a.txt", "manifest.json"):
         with pytest.raises(ValueError, match="is taken"):
             work.do(inputs=[*work.inputs, tmp_path / more])
+    (tmp_path / ".gz").write_text("x")
+    with pytest.raises(ValueError, match="gets the name of its input, but .*gz' has none"):
+        work.do(inputs=[*work.inputs, tmp_path / ".gz"])
     with pytest.raises(ValueError, match="at least one file"):
         work.do(inputs=[])
     with pytest.raises(FileNotFoundError, match="missing"):
