@@ -66,7 +66,8 @@ def test_training_is_that_without_dropout_included(dtype, accumulation_steps, si
 def test_other_masks_would_show():
     """The test above could pass if dropout did nothing to speak of."""
     plain, before, losses = trained(False)
-    other, _, other_losses = trained(False, dropout=0.41)
+    # Of the same seed, masks of like rates drop nearly the same units.
+    other, _, other_losses = trained(False, dropout=0.5)
     assert abs(losses[1] - other_losses[1]) > 1e-3
     moved, change = (
         np.abs(ops.convert_to_numpy(plain.token_embedding.embeddings) - weights).max()
