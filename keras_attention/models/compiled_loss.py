@@ -49,8 +49,11 @@ class CompiledLoss:
         kinds = ((tensor.shape, tensor.dtype) for tensor in tensors)
         shape = (*map(id, weights), *(leaf is None for leaf in leaves), *kinds)
         if shape not in self._draws:
-            with noted(self._draws.setdefault(shape, [])):
-                return loss_and_logs(model, data)
+            draws: list[Any] = []
+            with noted(draws):
+                result = loss_and_logs(model, data)
+            self._draws[shape] = draws  # Not what an error or Ctrl-C has cut short.
+            return result
         masks = [draw.again() for draw in self._draws[shape]]
         if shape not in self._programs:
             self._programs[shape] = _compiled(model, weights, masks, data)

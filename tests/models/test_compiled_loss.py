@@ -83,6 +83,24 @@ def test_compiled_updates_equal_plain_ones(monkeypatch):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def test_a_first_batch_that_failed_is_a_first_batch_again(monkeypatch):
+    original, calls = compiled_loss.loss_and_logs, []
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(compiled_loss, "loss_and_logs", failing)
+    model = Transformer(V, 1, 8, 12, 2, dropout=0.3)
+    model.compile(Adam(0.02), LabelSmoothedCrossentropy(), jit_compile=True)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(INPUTS, LABELS, verbose=0)
+    model.fit(INPUTS, LABELS, verbose=0)
+    assert len(calls) == 2 and all(model.compiled_loss._draws.values())
+
+
 def test_random_numbers_that_a_program_would_repeat_are_refused():
     with pytest.raises(RuntimeError, match="jit_compile=False.*keras.layers.Dropout"):
         fitted(jit_compile=True, kind=Noisy)
