@@ -219,10 +219,6 @@ class Run:
             if self.scores_translations:
                 check_moses()
             self.config = with_budget(self.config, self.folder, self.finish)
-        if self.finish and is_chief():
-            steps, minutes = self.config.steps, self.config.minutes
-            end = f"{steps:,} updates" if steps else f"{minutes:g} minutes"
-            say(f"Finishing: this run ends after {end}. Then come translations and report.")
         with failing_together():
             has_trained = self.folder.has_trained()
             if has_trained:
@@ -237,6 +233,10 @@ class Run:
         with failing_together():
             why = dict.fromkeys(BUDGET, FOLLOWS_BUDGET)  # where `changeable` lacks it
             self.folder.check(settings, self.changeable, why)
+        if self.finish and is_chief():
+            steps, minutes = self.config.steps, self.config.minutes
+            end = f"{steps:,} updates" if steps else f"{minutes:g} minutes"
+            say(f"Finishing: this run ends after {end}. Then come translations and report.")
 
     @contextlib.contextmanager
     def started(self) -> Iterator[None]:

@@ -58,6 +58,10 @@ def test_of_the_package_nothing_is_lost():
     )
     assert upper == [text.upper()]
     assert seen == ["Dr. Smith paid 3.5 dollars.", "He slept.", "It rains."]
+    dated = ["Am 3. Mai kam er.  Ja."]  # which the rules of English split behind "3."
+    assert translate_by_sentences(lambda lines: lines, dated, "deu_Latn") == dated
+    kept = translate_by_sentences(lambda lines: [f"<{one}>" for one in lines], dated, "ger")
+    assert kept == ["<Am 3. Mai kam er.>  <Ja.>"]
     found = translate_by_sentences(lambda lines: ["a."] * len(lines), ["你好。我是学生。"], "zh")
     assert found == ["a. a."]
 
@@ -97,7 +101,18 @@ def test_a_package_that_is_not_installed_is_named():
         check_split_sentences("split_sentences", "en")
 
 
-@pytest.mark.parametrize("language, asked", [("xx-no", "xx"), ("pt_BR", "pt"), ("DE", "de")])
+@pytest.mark.parametrize(
+    "language, asked",
+    [
+        ("xx-no", "xx"),
+        ("pt_BR", "pt"),
+        ("DE", "de"),
+        ("deu_Latn", "de"),
+        ("ger", "de"),
+        ("pes_Arab", "fa"),
+        ("ast", "ast"),
+    ],
+)
 def test_a_part_of_a_code_is_not_taken_for_the_language(segments, monkeypatch, language, asked):
     def segment(language, text):
         assert language == asked
