@@ -55,6 +55,32 @@ def test_half_precision_keeps_its_dtype_and_empty_rows_give_zeros():
     assert (numpy(outputs)[1, 2] == 0.0).all()
 
 
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize(
+    ("dtype", "has_amx", "longest", "is_fused"),
+    [
+        ("bfloat16", False, S, False),
+        ("bfloat16", False, S - 1, True),
+        ("bfloat16", True, S, True),
+        ("float32", False, S, True),
+    ],
+)
+def test_short_texts_in_bfloat16_are_left_to_the_parts(
+    monkeypatch, dtype, has_amx, longest, is_fused
+):
+    from keras_attention.ops.backends import torch as kernels
+
+    monkeypatch.setattr(kernels, "has_amx", lambda: has_amx)
+    monkeypatch.setattr(kernels, "LONGEST_BY_PARTS", longest)
+    monkeypatch.setattr("keras_attention.ops.reference.SMALLEST_WIDTH", 1)
+    inputs, mask = [ops.cast(x, dtype) for x in (QUERY, KEY, VALUE)], ops.convert_to_tensor(MASK)
+    outputs, weights = dot_product_attention(*inputs, mask, K**-0.5, flash=None)
+    assert (weights is None) == is_fused
+    exact = [ops.convert_to_tensor(x) for x in (QUERY, KEY, VALUE)]
+    expected = dot_product_attention(*exact, mask, K**-0.5)[0]
+    np.testing.assert_allclose(numpy(outputs), numpy(expected), atol=0.03)
+
+
 @only_where_fused
 def test_the_layer_is_fused_on_request_and_still_shows_its_scores():
     plain, fused = (MultiHeadAttention(N, K, flash_attention=use, seed=1) for use in (None, True))

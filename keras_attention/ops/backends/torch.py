@@ -40,6 +40,9 @@ ROUND_COLUMNS = 4096
 TRANSPOSE_IF_WIDER_BY = 3
 # From this width of the narrower factor on: below, transposing takes as long as it saves, or longer.
 TRANSPOSE_FROM_WIDTH = 256
+# Without AMX, attention to so few positions takes half to a quarter of the fused kernel's time in bfloat16.
+# The weights, which the backward pass keeps, would take much memory for longer texts (dev/LOG.md).
+LONGEST_BY_PARTS = 256
 # Rows that become columns at once.
 TRANSPOSE_BLOCK_ROWS = 64
 
@@ -241,7 +244,7 @@ def dot_product_attention(
     flash: bool | None = False,
 ) -> tuple[Any, Any]:
     """See `keras_attention.ops.reference.dot_product_attention`."""
-    is_fused = dropout is None and flash is not False
+    is_fused = dropout is None and (flash or (flash is None and not _is_slow_fused(key)))
     can_look = is_fast(query.shape[-2] * query.shape[-1])
     if not (is_fused or can_look):
         return reference.dot_product_attention(query, key, value, mask, scale, dropout)
@@ -264,6 +267,12 @@ def dot_product_attention(
     applied = weights if dropout is None else dropout(weights)
     outputs = torch.bmm(applied.flatten(0, 1), value)
     return outputs.view(batch, heads, length, -1).transpose(1, 2), weights
+
+
+def _is_slow_fused(key: Any) -> bool:
+    """Whether the parts of attention to `(B, S, N, K)` take less time than PyTorch's fused kernel."""
+    is_bfloat16 = key.dtype == torch.bfloat16 and key.device.type == "cpu"
+    return is_bfloat16 and not has_amx() and key.shape[1] <= LONGEST_BY_PARTS
 
 
 def _fused(query, key, value, mask, scale):
