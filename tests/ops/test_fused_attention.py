@@ -57,20 +57,20 @@ def test_half_precision_keeps_its_dtype_and_empty_rows_give_zeros():
 
 @pytest.mark.backends("torch")
 @pytest.mark.parametrize(
-    ("dtype", "has_amx", "longest", "is_fused"),
+    ("dtype", "has_dot_products", "longest", "is_fused"),
     [
-        ("bfloat16", False, S, False),
-        ("bfloat16", False, S - 1, True),
-        ("bfloat16", True, S, True),
-        ("float32", False, S, True),
+        ("bfloat16", True, S, False),
+        ("bfloat16", True, S - 1, True),
+        ("bfloat16", False, S, True),
+        ("float32", True, S, True),
     ],
 )
 def test_short_texts_in_bfloat16_are_left_to_the_parts(
-    monkeypatch, dtype, has_amx, longest, is_fused
+    monkeypatch, dtype, has_dot_products, longest, is_fused
 ):
     from keras_attention.ops.backends import torch as kernels
 
-    monkeypatch.setattr(kernels, "has_amx", lambda: has_amx)
+    monkeypatch.setattr(kernels, "has_dot_products", lambda: has_dot_products)
     monkeypatch.setattr(kernels, "LONGEST_BY_PARTS", longest)
     monkeypatch.setattr("keras_attention.ops.reference.SMALLEST_WIDTH", 1)
     inputs, mask = [ops.cast(x, dtype) for x in (QUERY, KEY, VALUE)], ops.convert_to_tensor(MASK)

@@ -40,7 +40,7 @@ ROUND_COLUMNS = 4096
 TRANSPOSE_IF_WIDER_BY = 3
 # From this width of the narrower factor on: below, transposing takes as long as it saves, or longer.
 TRANSPOSE_FROM_WIDTH = 256
-# Without AMX, attention to so few positions takes half to a quarter of the fused kernel's time in bfloat16.
+# With AVX512-BF16, attention to so few positions takes half to a quarter of the fused kernel's time.
 # The weights, which the backward pass keeps, would take much memory for longer texts (dev/LOG.md).
 LONGEST_BY_PARTS = 256
 # Rows that become columns at once.
@@ -269,10 +269,16 @@ def dot_product_attention(
     return outputs.view(batch, heads, length, -1).transpose(1, 2), weights
 
 
+@functools.cache
+def has_dot_products() -> bool:
+    """Whether a CPU multiplies bfloat16 with AVX512-BF16, and has no AMX."""
+    return getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)() and not has_amx()
+
+
 def _is_slow_fused(key: Any) -> bool:
     """Whether the parts of attention to `(B, S, N, K)` take less time than PyTorch's fused kernel."""
     is_bfloat16 = key.dtype == torch.bfloat16 and key.device.type == "cpu"
-    return is_bfloat16 and not has_amx() and key.shape[1] <= LONGEST_BY_PARTS
+    return is_bfloat16 and key.shape[1] <= LONGEST_BY_PARTS and has_dot_products()
 
 
 def _fused(query, key, value, mask, scale):
