@@ -15,11 +15,14 @@ from keras_attention.cli.streams import typed_text
 from keras_attention.data.text_files import existing_file, lines_of
 from keras_attention.decoding.requests import entries_of
 from keras_attention.engine.select import EngineName, Precision
-from keras_attention.utils.arguments import BeamSize, Count, LeastLength, LengthPenalty
+from keras_attention.utils.arguments import BeamSize, Count, FromZero, LeastLength, LengthPenalty
 from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.places import matching_files
 
-NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine", "break_loops")
+NAMES = (
+    *("beam_size", "length_penalty", "max_extra_length", "batch_tokens"),
+    *("precision", "engine", "break_loops"),
+)
 
 
 GLOSSARY_HELP = (
@@ -32,6 +35,8 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     add = adding(parser)
     add("--beam-size N", "hypotheses kept (the run's)", BeamSize)
     add("--length-penalty X", "the paper's alpha (the run's)", LengthPenalty)
+    more = "tokens that a translation may have more than its source (the model's, else 50)"
+    add("--max-extra-length N", more, FromZero)
     add("--batch-tokens N", "source positions in a batch (2048)", Count)
     add("--precision NAME", "float32, bfloat16, float16 or int8 (that of the model)", Precision)
     add(

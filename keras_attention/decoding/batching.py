@@ -37,11 +37,11 @@ class Batching(NamedTuple):
 
     def limits(self, length: int) -> dict[str, int]:
         """Return what limits a translation of a source of this length, by how to raise it: L is the least."""
-        limits = {"raise `max_extra_length` of the `Translator`": length + self.max_extra_length}
+        limits = {"raise `max_extra_length` (--max-extra-length)": length + self.max_extra_length}
         if self.max_length is not None:
             limits["take a model with more positions"] = self.max_length
         if self.max_output:
-            limits["raise `max_length` of the `Restrictions`"] = self.max_output + 1
+            limits["raise `max_length` of the `Restrictions` (--max-length)"] = self.max_output + 1
         return limits
 
     def of_like_length(self, lengths: Sequence[int]) -> list[Batch]:

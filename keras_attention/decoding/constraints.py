@@ -90,7 +90,7 @@ class TextConstraint:
         except NoRoom as error:
             raise ValueError(
                 f"The text {texts[error.row]!r} {error.problem}. Raise `max_extra_length` of the "
-                "`Translator`."
+                "`Translator` (--max-extra-length)."
             ) from error
         return check_states(state, len(texts), beam_size, constraint=self.constraint)
 

@@ -74,6 +74,12 @@ def test_restrictions_and_prefixes(translated, translator, tmp_path):
     assert found[0].startswith("Der") and found[2].startswith("Eine Frau")
 
 
+def test_the_greatest_length_beside_the_source(translated, translator):
+    short = dataclasses.replace(translator, max_extra_length=0).translate(LINES)
+    found = translated("--max-extra-length", "0")
+    assert found == as_lines(best[0].text for best in short) != translated()
+
+
 def test_phrases(translated, tmp_path):
     (tmp_path / "phrases").write_text("Hund\tschl\n\n\n")
     found = translated("--phrases-file", tmp_path / "phrases", "--beam-size", "4")

@@ -37,6 +37,7 @@ ALLOWED = {
     ("--test-size", "0"),
     ("--bpe-dropout", "0"),
     ("--min-length", "0"),
+    ("--max-extra-length", "0"),
     ("--port", "0"),
 }
 # Also free: a new folder, for pictures.
