@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import sys
@@ -29,14 +30,19 @@ ISO_639 = (
     "tgl, tn tsn, to ton, tr tur, ts tso, tt tat, tw twi, ty tah, ug uig, uk ukr, ur urd, uz uzb uzn, "
     "ve ven, vi vie, vo vol, wa wln, wo wol, xh xho, yi yid ydd, yo yor, za zha, zh zho chi, zu zul"
 )
-SHORTEST = {code: codes.split()[0] for codes in ISO_639.split(", ") for code in codes.split()}
+
+
+@functools.cache
+def shortest_codes() -> dict[str, str]:
+    """Return the first code of a language by each of its codes."""
+    return {code: codes.split()[0] for codes in ISO_639.split(", ") for code in codes.split()}
 
 
 def check_split_sentences(name: str, language: str) -> str:
     """Refuse what is no language code, and any if `sentencex` is not installed."""
     is_code = isinstance(language, str) and LANGUAGE.fullmatch(language) is not None
     first = _first_part(language) if is_code else ""
-    if not is_code or (len(first) == 2 and first not in SHORTEST):
+    if not is_code or (len(first) == 2 and first not in shortest_codes()):
         raise ValueError(
             f"`{name}` must be the language code of the texts, such as 'en', which ISO 639 knows. "
             f"Received: {name}={language!r}"
@@ -77,7 +83,7 @@ def _first_part(language: str) -> str:
     ('de', 'de', 'de', 'ast')
     """
     first = re.split("[-_]", language)[0].lower()
-    return SHORTEST.get(first, first)
+    return shortest_codes().get(first, first)
 
 
 def _parts(segments: Sequence[str]) -> list[tuple[str, str]]:
