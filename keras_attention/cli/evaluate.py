@@ -30,6 +30,7 @@ from keras_attention.data.text_files import is_pipe, language_of_file
 from keras_attention.interop.hub import is_handle
 from keras_attention.utils.arguments import Count
 from keras_attention.utils.files import check_destination, write_json
+from keras_attention.utils.languages import base_language
 from keras_attention.utils.lazily import check_moses
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 from keras_attention.utils.sides import LANGUAGES
@@ -135,7 +136,7 @@ def _check_models(options: argparse.Namespace) -> None:
                 languages[model] = pair
     first, *others = languages or [""]
     for other in others:
-        if languages[other] != languages[first]:
+        if [*map(base_language, languages[other])] != [*map(base_language, languages[first])]:
             pairs = [" to ".join(languages[model]) for model in (first, other)]
             raise ValueError(
                 f"'{name_of(first)}' translates {pairs[0]}, '{name_of(other)}' {pairs[1]}: they cannot "
@@ -143,7 +144,7 @@ def _check_models(options: argparse.Namespace) -> None:
             )
     ending = language_of_file(options.reference_file) if options.reference_file else None
     known = languages[first][1] if languages else options.target_language or ending
-    if options.target_language not in (None, known):
+    if known and base_language(options.target_language or known) != base_language(known):
         raise ValueError(
             f"'{first}' translates into {known}. Received: --target-language {options.target_language}"
         )

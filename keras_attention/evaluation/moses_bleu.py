@@ -12,13 +12,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras_attention.evaluation.bleu import (
-    CorpusScore,
-    base_language,
-    bleu_tokenizer,
-    comparable_lines,
-)
+from keras_attention.evaluation.bleu import CorpusScore, bleu_tokenizer, comparable_lines
 from keras_attention.utils.arguments import checked
+from keras_attention.utils.languages import base_language
 from keras_attention.utils.lazily import check_moses
 
 METRIC_NAME = "tokenised, hyphen-split BLEU (get_ende_bleu.sh)"
@@ -113,8 +109,8 @@ def moses_tokenizer(language: str) -> Callable[[str], str]:
 def moses_knows(language: str | None) -> bool:
     """Whether Moses knows how to cut a language: it has spaces, and Moses a list of its abbreviations.
 
-    >>> [moses_knows(language) for language in ("pt_BR", "zh", "xx", None)]
-    [True, False, False, False]
+    >>> [moses_knows(language) for language in ("pt_BR", "deu_Latn", "zh", "xx", None)]
+    [True, True, False, False, False]
     """
     check_moses()
     from sacremoses.corpus import NonbreakingPrefixes

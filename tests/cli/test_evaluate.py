@@ -109,7 +109,10 @@ def test_two_runs_translate_the_same_file(two_runs, run, command, monkeypatch):
         return lambda sources: [f"{words} {source}" for source in sources]
 
     monkeypatch.setattr(Translator, "from_run", of_run)
+    config = json.loads((two_runs[1] / "config.json").read_text())
+    (two_runs[1] / "config.json").write_text(json.dumps({**config, "languages": ["eng", "deu"]}))
     words = ["--samples", 5, "--length-penalty", 0.3, "--engine", "plain"]
+    words += ["--target-language", "deu_Latn"]
     printed = command("evaluate", *two_runs, *pair(run), *words).out
     options = {"length_penalty": 0.3, "engine": "plain"}
     assert asked == [("one", options), ("other", options)] and "dev.en, 5 sentences" in printed
@@ -188,7 +191,7 @@ def test_models_of_other_programs(foreign, run, tmp_path, command):
         ([], "One model needs --source-file"),
         (["{unnamed}"], "give --target-language, such as de"),
         (["{run}"], "'{model}' is no run, so it has kept no translations"),
-        (["{run}", "{files}", "--target-language", "fr"], "translates into de"),
+        (["{run}", "{files}", "--target-language", "fra_Latn"], "translates into de"),
     ],
 )
 def test_bad_use_of_models_of_other_programs(foreign, run, tmp_path, refused, options, message):

@@ -56,8 +56,9 @@ def test_unusual_texts_are_those_of_the_call(two):
         ("en", "de", False),
         ("eng_Latn", "deu_Latn", False),
         ("zh-Hans", "zh_TW", True),
-        ("eng_Latn", "en", True),  # perhaps
-        ("eng", "de", True),  # codes of two kinds tell nothing
+        ("eng_Latn", "en", True),
+        ("eng", "de", False),
+        ("cmn_Hans", "zh", True),  # perhaps: one of Chinese's own kinds
         (None, "de", True),
     ],
 )
