@@ -73,7 +73,7 @@ def main() -> int:
             for name, more in subjects.items()
         ]
         # Each start has its own warm-up.
-        outcomes = compare(installed(specs), options.rounds, warmup=False)
+        outcomes = compare(installed(specs), options.rounds, warmup=0)
     rates = {"tokens": ("tokens/s", 1.0)}
     print(table(outcomes, rates, f"{options.updates} updates", ratio_to=[NAMES[0]]))
     found = {outcome.spec.name: outcome for outcome in outcomes if not outcome.failure}

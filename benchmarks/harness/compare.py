@@ -127,7 +127,7 @@ def compare(
     rounds: int,
     count: int = 1,
     *,
-    warmup: bool = True,
+    warmup: int = 1,
     threads: int | None = None,
     time_limit: float = 1800.0,
     differing: Callable[[dict[str, Any], dict[str, Any]], str | None] = differing_output,
@@ -138,7 +138,7 @@ def compare(
         specs: The subjects; the first that prepares itself and is no ceiling is the reference of the outputs.
         rounds: How often all take their turn.
         count: Samples of a turn.
-        warmup: Whether each has a sample before the first round, which does not count.
+        warmup: Samples of each before the first round, which do not count.
         threads: CPUs and threads of each process; None for all.
         time_limit: Seconds for each step: starting, preparing, checking, a turn.
         differing: Says why outputs (the reference's, another's) differ, or None if they agree. Who
@@ -178,7 +178,7 @@ def compare(
         for number in range(0 if warmup else 1, rounds + 1):
             for index, worker in list(workers.items()):
                 with noted(index):
-                    answer = worker.call("run", time_limit, count=count if number else 1)
+                    answer = worker.call("run", time_limit, count=count if number else warmup)
                     if number:
                         _record(outcomes[index], answer)
             if number:
