@@ -32,6 +32,6 @@ def gradients(function, *arrays):
     else:
         import torch
 
-        inputs = [torch.tensor(array, requires_grad=True) for array in arrays]
+        inputs = [ops.convert_to_tensor(array).requires_grad_() for array in arrays]
         found = torch.autograd.grad(function(*inputs), inputs)
     return [ops.convert_to_numpy(ops.cast(gradient, "float32")) for gradient in found]

@@ -122,7 +122,7 @@ def test_linear_equals_the_definition(definitions, tiles, relu, with_bias, dtype
     assert definitions == []
     expected = DEFINITIONS["linear"](inputs[0].reshape(6, 5), *inputs[1:], relu=relu)
     assert_same(got, expected.reshape(2, 3, D), dtype)
-    upstream = torch.from_numpy(normal(2, 3, D)).to(got.dtype)
+    upstream = ops.convert_to_tensor(normal(2, 3, D)).to(got.dtype)
     slopes = torch.autograd.grad(got, inputs, upstream)
     expected_slopes = torch.autograd.grad(expected, inputs, upstream.reshape(6, D))
     for slope, expected_slope in zip(slopes, expected_slopes, strict=True):
@@ -141,7 +141,7 @@ def test_products_over_rows_equal_numpy(monkeypatch, rows, depth, width, from_wi
     one, other = normal(rows, depth), normal(rows, width)
     got = _product_over_rows(tensor(one), tensor(other))
     assert got.is_contiguous()
-    np.testing.assert_allclose(got.detach().numpy(), one.T @ other, atol=1e-4)
+    np.testing.assert_allclose(ops.convert_to_numpy(got), one.T @ other, atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [6, 7])
@@ -159,7 +159,7 @@ def test_tied_projection_equals_the_definition(
     got, expected = tied_projection(*inputs), DEFINITIONS["tied_projection"](*inputs)
     assert definitions == []
     assert_same(got, expected, dtype)
-    upstream = torch.from_numpy(normal(rows, V)).to(got.dtype)
+    upstream = ops.convert_to_tensor(normal(rows, V)).to(got.dtype)
     for slope, expected_slope in zip(
         *(torch.autograd.grad(x, inputs, upstream) for x in (got, expected)), strict=True
     ):
@@ -184,7 +184,7 @@ def test_joined_linear_equals_one_product_after_the_other(
     ]
     expected = [x + b for x, b in zip(expected, biases, strict=True)] if biases else expected
     leaves = [inputs, *kernels, *biases]
-    upstream = [torch.from_numpy(normal(*x.shape)).to(x.dtype) for x in expected]
+    upstream = [ops.convert_to_tensor(normal(*x.shape)).to(x.dtype) for x in expected]
     slopes, expected_slopes = (torch.autograd.grad(x, leaves, upstream) for x in (got, expected))
     for one, other in zip([*got, *slopes], [*expected, *expected_slopes], strict=True):
         assert_same(one, other, dtype)
@@ -210,18 +210,18 @@ def test_attention_equals_the_definition(definitions, kind, dtype):
 
     B, T, S, N, K, W = 2, 3, 5, 4, 17, 6
     mask = attention_masks(T, S, N, B)[kind]
-    mask = None if mask is None else torch.from_numpy(mask)
+    mask = None if mask is None else ops.convert_to_tensor(mask)
     # Views into a wider tensor, as the heads of a fused projection are.
     wide = [normal(B, n, N, w + 3) for n, w in ((T, K), (S, K), (S, W))]
     inputs = [tensor(array, dtype) for array in wide]
     views = [x[..., 3:] for x in inputs]
-    factor = torch.from_numpy(normal(B, N, T, S)).to(inputs[0].dtype)
+    factor = ops.convert_to_tensor(normal(B, N, T, S)).to(inputs[0].dtype)
     results = [
         function(*views, mask, 0.3, lambda weights: weights * factor)
         for function in (dot_product_attention, DEFINITIONS["dot_product_attention"])
     ]
     assert definitions == []
-    upstream = torch.from_numpy(normal(B, T, N, W)).to(inputs[0].dtype)
+    upstream = ops.convert_to_tensor(normal(B, T, N, W)).to(inputs[0].dtype)
     for got, expected in zip(*results, strict=True):
         assert_same(got, expected, dtype)
     # Gradients through the outputs and, as a regularizer might, through the weights.
@@ -240,7 +240,7 @@ def test_attention_stays_finite_with_large_scores_and_blind_rows(dtype):
     import torch
 
     query, key, value = (tensor(200 * normal(2, n, 4, 17), dtype) for n in (3, 5, 5))
-    mask = torch.from_numpy(attention_masks(3, 5, 4, 2)[1])
+    mask = ops.convert_to_tensor(attention_masks(3, 5, 4, 2)[1])
     outputs, weights = dot_product_attention(query, key, value, mask, 0.05)
     slopes = torch.autograd.grad(outputs.sum(), (query, key, value))
     assert all(x.isfinite().all() for x in (outputs, weights, *slopes))
@@ -284,7 +284,7 @@ def test_a_second_forward_pass_draws_what_the_first_drew():
 def test_traced_programs_and_narrow_inputs_take_the_definitions(monkeypatch, definitions):
     import torch
 
-    wide, narrow = torch.ones(2, 3, 1, D), torch.ones(2, 3, 1, 63)
+    wide, narrow = ops.ones((2, 3, 1, D)), ops.ones((2, 3, 1, 63))
     dot_product_attention(wide, wide, wide)
     assert definitions == []
     dot_product_attention(narrow, narrow, narrow)

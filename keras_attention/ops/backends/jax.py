@@ -1,7 +1,7 @@
 """What JAX does otherwise than the definitions: cuDNN's attention. XLA fuses the rest as well as by hand.
 
 Kernels for the loss, and for dropout with its sum and norm, went: an update without them took
-0.97 to 1.02 of its time with them (`benchmarks/kernels.py base` and `tiny`, 28 November 2026, a CPU).
+0.97 to 1.02 of its time with them (`benchmarks/each_kernel.py base` and `tiny`, 28 November 2026, a CPU).
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ the widest vector instructions. Products of matrices stay outside: there TensorF
 Gradients are written out, so that a backward pass reads what it needs and keeps nothing else.
 
 How long an update takes without a kernel, as a multiple of the time with all, by `KERAS_BACKEND=tensorflow
-python benchmarks/kernels.py small`, `tiny` and `base` (28 November 2026, AVX2; medians of 5 to 7 pairs,
+python benchmarks/each_kernel.py small`, `tiny` and `base` (28 November 2026, AVX2; medians of 5 to 7 pairs,
 spread by a tenth):
 
     kernel                 small  tiny  base

@@ -5,7 +5,7 @@ scale and a bias go into the product of matrices beside them. A mask of bytes th
 times as fast as `where`.
 
 How long an update takes without a kernel, as a multiple of the time with all, by `KERAS_BACKEND=torch python
-benchmarks/kernels.py small`, and `tiny` (28 November 2026, AVX2; medians of 7 pairs, spread by a fifth):
+benchmarks/each_kernel.py small`, and `tiny` (28 November 2026, AVX2; medians of 7 pairs, spread by a fifth):
 
     kernel                 small  tiny
     linear                  1.24  1.04

@@ -1,7 +1,7 @@
 """What does each kernel save? The time of an update without it, divided by the time with all.
 
-    KERAS_BACKEND=torch python benchmarks/kernels.py tiny
-    KERAS_BACKEND=torch python benchmarks/kernels.py base --rounds 9 --names linear dropout
+    KERAS_BACKEND=torch python benchmarks/each_kernel.py tiny
+    KERAS_BACKEND=torch python benchmarks/each_kernel.py base --rounds 9 --names linear dropout
 
 Updates with and without a kernel take turns in one process. Times are those of the processor (on PyTorch on
 one thread). Single pairs spread by a fifth: what is near 1 for all workloads, in several runs, need not be.
