@@ -13,14 +13,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Threads that wait sleep: beside another test process, spinning ones take most of the time.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # JAX, and TensorFlow's `fit` and engine: most of the time was XLA's compiling. Without most of its
-# optimisations, as in JAX' own tests, and without the emitter that takes longest: JAX 0.12 has no other, and
-# ends at the flag.
+# optimisations, as in JAX' own tests, and without the emitter that takes longest: JAX 0.11 has no other, and
+# ends at the flag, without a word.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     + (
         ""
-        if os.environ["KERAS_BACKEND"] == "jax" and version("jaxlib") >= "0.12"
+        if os.environ["KERAS_BACKEND"] == "jax" and version("jaxlib") >= "0.11"
         else " --xla_cpu_use_fusion_emitters=false"
     ),
 )

@@ -10,8 +10,8 @@ from typing import Any
 
 from keras_attention.utils.backend import running_backend
 
-# Whether this process was forked after `note_process`.
-is_forked = False
+# Whether this process was forked after `note_process`, and PyTorch had used a GPU by then.
+is_forked = had_gpu = False
 
 
 class ForkedProcess(RuntimeError):
@@ -22,7 +22,13 @@ class ForkedProcess(RuntimeError):
 def note_process() -> None:
     """Let processes that are forked from now on know that a backend computed before."""
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_note_fork)
+        os.register_at_fork(before=_note_gpu, after_in_child=_note_fork)
+
+
+def _note_gpu() -> None:
+    global had_gpu
+    torch = sys.modules.get("torch")
+    had_gpu = had_gpu or (torch is not None and torch.cuda.is_initialized())
 
 
 def _note_fork() -> None:
@@ -31,19 +37,19 @@ def _note_fork() -> None:
 
 
 def check_process() -> None:
-    """Refuse to compute where Keras' backend cannot; PyTorch goes on with one thread."""
+    """Refuse to compute where Keras' backend cannot; PyTorch on a CPU goes on with one thread."""
     if "keras" not in sys.modules:
         return
     note_process()
     if not is_forked:
         return
     backend = running_backend()
-    if backend == "torch":
+    if backend == "torch" and not had_gpu:
         sys.modules["torch"].set_num_threads(1)
     else:
         raise ForkedProcess(
-            f"This process was forked after {backend!r} had started, whose threads do not survive a "
-            "fork: it would wait for ever. Load the model after the fork only, or start processes with "
+            f"This process was forked after {backend!r} had started, whose threads and GPUs do not "
+            "survive a fork: it would fail or wait for ever. Load the model after the fork only, or start processes with "
             "multiprocessing.get_context('spawn'), or decode by Numba: with a `Translator` that was "
             "made before the fork, or by `Translator.from_spec`, which needs no backend."
         )

@@ -27,7 +27,7 @@ def in_child(work):
     """What some work returns, or its error, in a process that is forked now."""
     here, there = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(
-        target=work_in_child, args=(work, there), daemon=True
+        target=work_in_child, args=(work, there)
     )
     child.start()
     answered = here.poll(120)
@@ -90,6 +90,25 @@ def test_the_backend_decodes_or_says_at_once_that_it_cannot(engine, two_threads)
     else:
         assert found[0] == ForkedProcess.__name__
         assert f"forked after '{BACKEND}' had started" in found[1] and "spawn" in found[1]
+
+
+@pytest.mark.backends("torch")
+def test_pytorch_that_had_a_gpu_says_at_once_that_it_cannot(monkeypatch):
+    """Also in a process that is forked in turn, in which PyTorch knows of no GPU."""
+    import torch
+
+    model = small_model()
+    translator = Translator(model, LetterTokenizer(), beam_size=2, engine="torch")
+    monkeypatch.setattr("keras_attention.utils.forks.had_gpu", False)
+    with monkeypatch.context() as there:
+        there.setattr(torch.cuda, "is_initialized", lambda: True)
+
+        def work():
+            there.setattr(torch.cuda, "is_initialized", lambda: False)
+            return in_child(lambda: translator(TEXTS))
+
+        for found in (in_child(lambda: translator(TEXTS)), in_child(work)):
+            assert found[0] == ForkedProcess.__name__ and "spawn" in found[1]
 
 
 def test_a_model_is_not_made_where_it_would_wait_for_ever():
