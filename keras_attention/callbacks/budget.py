@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -41,7 +42,8 @@ class Budget(RunCallback):
     """Stops training after a number of updates or minutes, whichever comes first.
 
     Minutes are minutes of training: compilation, validation and looking at the attention do not count.
-    The first batch of each shape compiles, so its time is not counted.
+    The first batch of each shape compiles, so its time is not counted; on PyTorch, with `jit_compile=True`,
+    the second does, and neither counts.
 
     If the optimizer has a `CosineToBudget` or `CooldownToBudget` schedule, this callback tells it which
     share of the budget or of the cool-down is used.
@@ -93,7 +95,7 @@ class Budget(RunCallback):
         # Updates whose time counts, and these seconds: of earlier starts, of this one.
         self._measured_before: tuple[float, float] = (0, 0.0)
         self._measured: tuple[float, float] = (0, 0.0)
-        self._shapes: set[Any] = set()  # compiled by this process
+        self._shapes: Counter[Any] = Counter()  # batches of each in this process
         self._epoch = 0
         self._batch_began: float | None = None  # None between two batches
         self.is_timed = False
@@ -234,8 +236,9 @@ class Budget(RunCallback):
             self.seconds = chief_says(self.seconds)  # The learning rate may depend on it.
         if self.batches is not None:
             self.shape = self.batches.batch_shape(self._epoch, batch)
-        self._batch_began, self.is_timed = time.monotonic(), self.shape in self._shapes
-        self._shapes.add(self.shape)
+        self._batch_began = time.monotonic()
+        self.is_timed = self._shapes[self.shape] >= getattr(self.model, "slow_batches", 1)
+        self._shapes[self.shape] += 1
         if self.cooldown is not None and self._cools is None and self._cooldown_is_due():
             self._begin_cooldown(None)
         self._tell_schedule()

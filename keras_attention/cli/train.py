@@ -57,7 +57,10 @@ TRAINING = (
     *("best_by", "final_model", "bleu_every", "attention_log", "seed"),
 )
 SEARCH = ("beam_size", "length_penalty")
-DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "row_multiple")
+DEVICES = (
+    *("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "jit_compile"),
+    "row_multiple",
+)
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate", "open")
 ALIASES = {

@@ -95,6 +95,11 @@ class TrainableModel(keras.Model):
         self.compiled_loss = CompiledLoss()
         self._jit_compile_as_given = kwargs.get("jit_compile", "auto")
 
+    @property
+    def slow_batches(self) -> int:
+        """How many first batches of each shape take longer: PyTorch compiles at the second, if at all."""
+        return 2 if keras.backend.backend() == "torch" and self.jit_compile else 1
+
     def _should_torch_compile(self) -> bool:
         return False  # Keras' `torch.compile` of a whole step stumbles; see `CompiledLoss`.
 

@@ -72,10 +72,11 @@ def model_text(model: Any, config: TranslationConfig, batches: TokenBatches) -> 
             f"of '{config.start_from}'{frozen}, {rates}{f', {share}' if config.start_share else ''}"
         )
     compiles = backend_choice("A message", torch="", default=" compiles first, which")
+    first, does = ("batch", "does") if model.slow_batches == 1 else ("two batches", "do")
     return (
         f"Model {name}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
-        f"{batches.statistics()['pairs']:,} pairs an epoch. The first batch of each of the "
-        f"{len(batches.shape_statistics())} shapes{compiles} does not count as training."
+        f"{batches.statistics()['pairs']:,} pairs an epoch. The first {first} of each of the "
+        f"{len(batches.shape_statistics())} shapes{compiles} {does} not count as training."
     )
 
 

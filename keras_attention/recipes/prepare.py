@@ -141,6 +141,12 @@ class Resolved:
             check_depths("num_layers", sizes["num_layers"], most=1000)
         else:
             check_tags("source_prefix", tags_of(config.source_prefix), self.start.tokenizer)
+        if config.jit_compile and self.parts > 1 and keras.backend.backend() == "torch":
+            raise ValueError(
+                "`jit_compile` is for updates of whole batches by one process on PyTorch. Leave it out, or "
+                "`strategy` and `accumulation_steps`. Received: "
+                f"accumulation_steps={config.accumulation_steps}, {self.replicas} replica(s)"
+            )
         if config.batch_tokens < 2 * self.row_multiple:
             raise ValueError(
                 f"`batch_tokens` ({config.batch_tokens}) is too small: the number of sentences in a batch is "
@@ -328,6 +334,7 @@ class Resolved:
             accumulation_steps=config.accumulation_steps,
             alignment_head=guided_head(config),
             alignment_weight=config.guided_alignment_weight,
+            jit_compile=config.jit_compile or "auto",
         )
         return model
 

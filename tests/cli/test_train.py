@@ -98,13 +98,13 @@ def test_arguments_replace_settings(asked, tmp_path):
         "--batch-tokens", 512, "--dtype", "mixed_bfloat16", "--output-dir", tmp_path,
         "--tokenizer", "wordpiece", "--warmup-steps", 7, "--label-smoothing", 0.2,
         "--checkpoint-minutes", 2.5, "--average", 3, "--strategy", "mirrored",
-        "--replicas", 2, "--accumulation-steps", 4, "--recompute",
+        "--replicas", 2, "--accumulation-steps", 4, "--recompute", "--jit-compile",
     )  # fmt: skip
     expected = TranslationConfig(
         preset="small", vocabulary_size=700, steps=11, minutes=None, seed=4, batch_tokens=512,
         dtype="mixed_bfloat16", tokenizer_algorithm="wordpiece", warmup_steps=7,
         label_smoothing=0.2, checkpoint_minutes=2.5, averaged_checkpoints=3, strategy="mirrored",
-        replicas=2, accumulation_steps=4, recompute=True,
+        replicas=2, accumulation_steps=4, recompute=True, jit_compile=True,
     )  # fmt: skip
     assert config == expected and output_dir == tmp_path
     assert asked("--strategy", "none")[1] == RECIPES["demo"]

@@ -26,9 +26,7 @@ def work_in_child(work, connection):
 def in_child(work):
     """What some work returns, or its error, in a process that is forked now."""
     here, there = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(
-        target=work_in_child, args=(work, there)
-    )
+    child = multiprocessing.get_context("fork").Process(target=work_in_child, args=(work, there))
     child.start()
     answered = here.poll(120)
     found = here.recv() if answered else "no answer"

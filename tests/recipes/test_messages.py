@@ -150,6 +150,8 @@ class Counted:
     def __len__(self):
         return 4
 
+    slow_batches = 1
+
     def count_params(self):
         return 2_500_000
 
@@ -171,6 +173,9 @@ def test_the_model_says_what_it_is_trained_on(monkeypatch):
     assert model_text(*arguments) == wanted
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")  # It compiles nothing.
     assert model_text(*arguments) == f"{pairs} {first} does not count as training."
+    monkeypatch.setattr(Counted, "slow_batches", 2)  # But with `jit_compile=True`.
+    two = first.replace("first batch", "first two batches")
+    assert model_text(*arguments) == f"{pairs} {two} do not count as training."
 
 
 def test_a_pretrained_model_says_how_it_is_trained():

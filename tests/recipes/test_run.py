@@ -425,6 +425,13 @@ def test_a_peak_of_the_learning_rate(steps, warmup):
 
 
 @pytest.mark.backends("torch")
+def test_updates_are_compiled_if_asked_for():
+    for is_asked, slow_batches in ((False, 1), (True, 2)):
+        model = Resolved(dataclasses.replace(SMALL, jit_compile=is_asked)).model(30)
+        assert (model.jit_compile, model.slow_batches) == (is_asked, slow_batches)
+
+
+@pytest.mark.backends("torch")
 def test_training_text_with_bpe_dropout(corpus, tmp_path):
     """An epoch is about as many pairs as without; the validation text stays as it is."""
     config = dataclasses.replace(SMALL, bpe_dropout=0.3, bpe_samples=3)

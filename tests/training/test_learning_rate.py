@@ -144,6 +144,15 @@ def test_the_first_batch_of_each_shape_compiles_which_does_not_count(monkeypatch
 
 
 @pytest.mark.backends("torch")
+def test_where_the_second_batch_compiles_neither_counts(monkeypatch):
+    clock = Clock(monkeypatch, [77.0, 99.0, 50.0, 3.0, 4.0, 60.0, 6.0])
+    budget, model = Budget(steps=7, batches=Shapes()), one_weight(1.0)
+    model.slow_batches = 2
+    rates_of(model, budget, clock, epochs=2)
+    assert budget.seconds == 3 + 4 + 6
+
+
+@pytest.mark.backends("torch")
 def test_what_stops_the_monitors_clock_stops_the_budgets(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
