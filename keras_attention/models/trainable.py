@@ -24,6 +24,7 @@ from keras_attention.training.processes import (
     process_count,
 )
 from keras_attention.utils.arguments import Count, checked
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import static_shape
 from keras_attention.utils.forks import unless_forked
 
@@ -98,7 +99,7 @@ class TrainableModel(keras.Model):
     @property
     def slow_batches(self) -> int:
         """How many first batches of each shape take longer: PyTorch compiles at the second, if at all."""
-        return 2 if keras.backend.backend() == "torch" and self.jit_compile else 1
+        return 2 if running_backend() == "torch" and self.jit_compile else 1
 
     def _should_torch_compile(self) -> bool:
         return False  # Keras' `torch.compile` of a whole step stumbles; see `CompiledLoss`.

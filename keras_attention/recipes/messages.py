@@ -80,14 +80,20 @@ def model_text(model: Any, config: TranslationConfig, batches: TokenBatches) -> 
     )
 
 
-def device_text(count: int, kind: str, strategy: str | None) -> str:
-    """Return what a run computes on, and that its strategy has nothing to share a batch among.
+def device_text(count: int, kind: str, config: TranslationConfig) -> str:
+    """Return what a run computes on, and what of it could be used better.
 
-    >>> device_text(1, "cpu", "mirrored")
+    >>> device_text(1, "cpu", TranslationConfig(steps=1, strategy="mirrored"))
     "Device: 1 CPU. The strategy 'mirrored' found no other to share a batch with."
     """
-    is_alone = strategy is not None and count == 1
-    told = f" The strategy {strategy!r} found no other to share a batch with." if is_alone else ""
+    told = ""
+    if config.strategy is not None and count == 1:
+        told = f" The strategy {config.strategy!r} found no other to share a batch with."
+    is_whole = not config.jit_compile and count * config.accumulation_steps == 1
+    if kind == "gpu" and is_whole and backend_choice("A message", torch=True, default=False):
+        told += (
+            " With --jit-compile updates take less time, after a minute for each shape of a batch."
+        )
     return f"Device: {count} {kind.upper()}.{told}"
 
 

@@ -113,7 +113,7 @@ def train(run: Run) -> float | None:
     Return about how many seconds all the rest takes, if that is known.
     """
     keras.utils.set_random_seed(run.config.seed)
-    say(device_text(run.devices.num_replicas, device_kind(), run.config.strategy))
+    say(device_text(run.devices.num_replicas, device_kind(), run.config))
     say(corpus_text(run.corpus, run.resolved.start))
     say(batches_text(run.batches))
     with activity("building the model"):

@@ -35,6 +35,7 @@ from keras_attention.training.learning_rate import (
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
 from keras_attention.utils.arguments import rules
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_depths, did_you_mean
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.sides import has_one_vocabulary, target_size_of
@@ -141,7 +142,7 @@ class Resolved:
             check_depths("num_layers", sizes["num_layers"], most=1000)
         else:
             check_tags("source_prefix", tags_of(config.source_prefix), self.start.tokenizer)
-        if config.jit_compile and self.parts > 1 and keras.backend.backend() == "torch":
+        if config.jit_compile and self.parts > 1 and running_backend() == "torch":
             raise ValueError(
                 "`jit_compile` is for updates of whole batches by one process on PyTorch. Leave it out, or "
                 "`strategy` and `accumulation_steps`. Received: "

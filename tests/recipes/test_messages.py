@@ -1,5 +1,6 @@
 """What a run says at its end: why it learned nothing, and commands that can be typed as they stand."""
 
+import dataclasses
 import shlex
 import shutil
 import sys
@@ -14,6 +15,7 @@ from keras_attention.data import corpus_from_files
 from keras_attention.recipes.messages import (
     batches_text,
     corpus_text,
+    device_text,
     finished_text,
     model_text,
     results_text,
@@ -176,6 +178,17 @@ def test_the_model_says_what_it_is_trained_on(monkeypatch):
     monkeypatch.setattr(Counted, "slow_batches", 2)  # But with `jit_compile=True`.
     two = first.replace("first batch", "first two batches")
     assert model_text(*arguments) == f"{pairs} {two} do not count as training."
+
+
+def test_a_gpu_may_be_used_better(monkeypatch):
+    config = TranslationConfig(steps=1)
+    assert device_text(1, "gpu", config) == "Device: 1 GPU."
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    assert "With --jit-compile updates take less" in device_text(1, "gpu", config)
+    for changed in ({"jit_compile": True}, {"accumulation_steps": 2}):
+        assert device_text(1, "gpu", dataclasses.replace(config, **changed)) == "Device: 1 GPU."
+    assert device_text(1, "cpu", config) == "Device: 1 CPU."
+    assert device_text(2, "gpu", config) == "Device: 2 GPU."
 
 
 def test_a_pretrained_model_says_how_it_is_trained():
