@@ -236,7 +236,12 @@ class Results:
         self.points: dict[str, Any] = {}
         if self._file.exists():
             record = read_json(self._file, "Move the folder away: the same command measures again.")
-            there = record["settings"]
+            # What was no setting yet when the results were written was at its default.
+            defaults = {
+                field.name: field.default for field in dataclasses.fields(TranslationConfig)
+            }
+            known = {name: defaults[name] for name in defaults.keys() & self.settings.keys()}
+            there = {**json.loads(json.dumps(known, default=repr)), **record["settings"]}
             if different := differences(there, self.settings):
                 raise ValueError(
                     f"'{self.folder}' holds results with other settings ({'; '.join(different.values())}). "

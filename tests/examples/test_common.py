@@ -31,6 +31,14 @@ def test_a_folder_goes_on_and_refuses_other_settings(tmp_path):
         Results(tmp_path / "a", {"sizes": [3]})
 
 
+def test_a_setting_that_was_none_yet_was_at_its_default(tmp_path):
+    with Results(tmp_path / "a", {"width": 4}).claimed():
+        pass
+    Results(tmp_path / "a", {"width": 4, "seed": 1, "symbols": ()})
+    with pytest.raises(ValueError, match=r"\(seed: 1 there, 2 asked for\)"):
+        Results(tmp_path / "a", {"width": 4, "seed": 2, "symbols": ()})
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(ValueError, match="holds no results"):
