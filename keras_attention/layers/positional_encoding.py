@@ -11,7 +11,7 @@ from keras_attention.layers.declared import check_declares_itself
 from keras_attention.layers.door import Door
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.spec.parts import Layout, PositionsSpec, sinusoid
-from keras_attention.utils.arguments import Count
+from keras_attention.utils.arguments import Count, Named
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -25,6 +25,7 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
         max_length: Number of positions. Learned positions cannot go beyond it. A sinusoid is stored
             for that many positions and computed on the fly for longer inputs. Defaults to 256, the
             authors' limit.
+        positions_initializer: Initializer of learned positions. Defaults to `"glorot_uniform"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -48,7 +49,13 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
 
     call_axes = {"inputs": "BTD"}
 
-    def __init__(self, layout: Layout = "interleaved", max_length: Count = 256, **kwargs: Any):
+    def __init__(
+        self,
+        layout: Layout = "interleaved",
+        max_length: Count = 256,
+        positions_initializer: Named = "glorot_uniform",
+        **kwargs: Any,
+    ):
         arguments = checked(locals())
         super().__init__(**kwargs)
         self._keep(arguments)
@@ -61,7 +68,7 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
             self.positions = self.add_weight(
                 name="positions",
                 shape=(self.max_length, hidden_dim),
-                initializer="glorot_uniform",
+                initializer=self.positions_initializer,
             )
         else:
             self._table = self._sinusoid(self.max_length)

@@ -15,6 +15,7 @@ from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.residual import make_norm
+from keras_attention.layers.seeds import part_seed
 from keras_attention.layers.ssru import SSRU, state_dtype
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.spec.options import BlockOptions, DecoderBlockOptions
@@ -78,8 +79,14 @@ class Parts:
 
     def positions(self, kind: str) -> tuple[PositionalEncoding, Dropout]:
         """Make the positional encoding of a stack, and the dropout after it."""
-        layout, length = self.options.position_layout, self.options.max_length
-        positions = PositionalEncoding(layout, length, name=f"{kind}_positions", dtype=self.dtype)
+        name = f"{kind}_positions"
+        positions = PositionalEncoding(
+            self.options.position_layout,
+            self.options.max_length,
+            keras.initializers.GlorotUniform(part_seed(self._seed, name)),
+            name=name,
+            dtype=self.dtype,
+        )
         positions.build(self.sequence_shape)
         dropout = Dropout(
             self.options.dropout,

@@ -9,6 +9,7 @@ import pytest
 from keras_attention import (
     FeedForward,
     MultiHeadAttention,
+    Transformer,
     TransformerDecoderBlock,
     TransformerEncoderBlock,
 )
@@ -80,3 +81,23 @@ def test_without_a_seed_nothing_is_fixed():
     assert np.abs(values[0] - values[1]).max() > 0.01
     zeros = part_initializer(keras.initializers.Zeros(), "query")
     assert isinstance(zeros, keras.initializers.Zeros)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"position_layout": "learned", "max_length": 7},
+        {"tie_weights": False},
+        {"decoder_cell": "ssru"},
+    ],
+)
+def test_a_models_seed_decides_all_initial_weights(options):
+    first, same, other = (
+        Transformer(11, 1, 8, 12, 2, seed=seed, **options).trainable_weights for seed in (3, 3, 4)
+    )
+    for weight, its, another in zip(first, same, other, strict=True):
+        np.testing.assert_array_equal(numpy(weight), numpy(its))
+        is_constant = np.ptp(numpy(weight)) == 0.0  # biases and scales
+        assert is_constant or not np.array_equal(numpy(weight), numpy(another))
+    positions = [numpy(weight) for weight in first if weight.path.endswith("positions")]
+    assert not positions or np.abs(positions[0] - positions[1]).max() > 0.01
