@@ -16,6 +16,7 @@ depth.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -82,11 +83,12 @@ PAPER_HEADS = Path(__file__).with_name("paper_heads.json")
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the options."""
-    made = common.new_parser(__doc__, __file__)
+    made = common.new_parser(__doc__, __file__, "--steps 30")
     add = made.add_argument
     add(
         "--run", type=Path, metavar="RUN", help="a finished run (one of the demo corpus is trained)"
     )
+    add("--steps", type=common.at_least(1), metavar="N", help="updates of that run (its recipe's)")
     add("--sentence", type=typed_text, help="a sentence in the run's source language")
     add("--translation", type=typed_text, help="its translation (the model's own)")
     add("--kind", choices=KINDS, default="encoder", help="which attention (encoder)")
@@ -131,7 +133,8 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         from keras_attention import train_translation
 
         run = folder / "run"
-        train_translation(load_corpus("demo"), DEMO, run)
+        config = dataclasses.replace(DEMO, **({"steps": options.steps} if options.steps else {}))
+        train_translation(load_corpus("demo"), config, run)
         folder = folder / "figures"
     return draw(
         run, sentence, folder, options.translation, options.kind, layer, options.word, heads

@@ -65,12 +65,20 @@ SMALL = dataclasses.replace(
 # The command line
 
 
-def new_parser(description: str | None, file: str) -> Parser:
-    """Make a parser with `--output-dir`; further options may follow.
+class Quick(argparse.Action):
+    """Stands for other options; those that follow it win."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, *_: Any) -> None:
+        parser.parse_args(self.const, namespace)
+
+
+def new_parser(description: str | None, file: str, quick: str | None = None) -> Parser:
+    """Make a parser with `--output-dir` and, if it stands for something, `--quick`; options may follow.
 
     Args:
         description: The script's docstring.
         file: The script's `__file__`.
+        quick: Options with which the script takes at most two minutes.
     """
     parser = Parser(prog=Path(file).name, description=description)
     parser.add_argument(
@@ -79,6 +87,12 @@ def new_parser(description: str | None, file: str) -> Parser:
         metavar="PATH",
         help=f"folder for the results (runs/{Path(file).stem}-TIME); the same command continues there",
     )
+    if quick is not None:
+        told = f"a small part, in less than two minutes{quick and ': '}{quick}"
+        default = argparse.SUPPRESS
+        parser.add_argument(
+            "--quick", action=Quick, nargs=0, const=quick.split(), default=default, help=told
+        )
     return parser
 
 

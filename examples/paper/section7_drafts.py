@@ -43,7 +43,7 @@ Propose = Callable[[Sequence[int], Sequence[int], int], Sequence[int]]
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the options."""
-    made = common.new_parser(__doc__, __file__)
+    made = common.new_parser(__doc__, __file__, "--sentences 40")
     add = made.add_argument
     add("--model", metavar="MODEL", default=DEMO, help=f"a run or a preset ({DEMO})")
     add("--source-file", type=Path, metavar="FILE", help="what to translate (the demo's test)")

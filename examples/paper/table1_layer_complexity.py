@@ -132,7 +132,7 @@ def all_series(longest: int) -> tuple[Series, ...]:
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the options."""
-    made = common.new_parser(__doc__, __file__)
+    made = common.new_parser(__doc__, __file__, "--longest 1024 --repeats 1")
     for name, default, least, text in (
         ("longest", 16_384, 1024, "longest sequence for attention"),
         ("repeats", 5, 1, "how often each point is measured in each round"),

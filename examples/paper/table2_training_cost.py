@@ -65,7 +65,7 @@ VOCABULARY = 37_000
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the options."""
-    made = common.new_parser(__doc__, __file__)
+    made = common.new_parser(__doc__, __file__, "")
     made.add_argument("--run", type=Path, metavar="RUN", help="a finished run")
     return made
 

@@ -32,7 +32,7 @@ ByLength = Mapping[str, Mapping[int, Sequence[float]]]
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the options."""
-    made = common.new_parser(__doc__, __file__)
+    made = common.new_parser(__doc__, __file__, "--steps 20")
     made.add_argument(
         "--trained-length",
         type=common.at_least(2),

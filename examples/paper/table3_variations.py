@@ -90,7 +90,7 @@ SMALL_TEST = 20  # sentences
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the options."""
-    made = common.new_parser(__doc__, __file__)
+    made = common.new_parser(__doc__, __file__, "--rows d_smoothing_0 --seeds 1 --steps 30")
     made.add_argument(
         "--rows",
         nargs="+",

@@ -98,7 +98,7 @@ SETTINGS = (
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the options."""
-    made = common.new_parser(__doc__, __file__)
+    made = common.new_parser(__doc__, __file__, "--seeds 1 --updates 100 --test-sentences 20")
     made.add_argument(
         "--branch-feed-forward",
         choices=("shared", "split"),

@@ -31,6 +31,13 @@ def test_a_folder_goes_on_and_refuses_other_settings(tmp_path):
         Results(tmp_path / "a", {"sizes": [3]})
 
 
+def test_what_follows_quick_wins():
+    parse = table3_variations.parser().parse_args
+    small, more = parse(["--quick"]), parse(["--steps", "5", "--quick", "--seeds", "2", "3"])
+    assert (small.rows, small.seeds, small.steps) == (["d_smoothing_0"], [1], 30)
+    assert (more.rows, more.seeds, more.steps) == (["d_smoothing_0"], [2, 3], 30)
+
+
 def test_a_setting_that_was_none_yet_was_at_its_default(tmp_path):
     with Results(tmp_path / "a", {"width": 4}).claimed():
         pass

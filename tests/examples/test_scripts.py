@@ -19,6 +19,8 @@ EXAMPLES, SCRIPTS = (
     sorted(path for path in folder.glob("*.py") if "__main__" in path.read_text())
     for folder in (ROOT / "examples", ROOT / "examples" / "paper")
 )
+# What all scripts do in two minutes each; without it those that take seconds.
+ALL_SMALL_PARTS = "KERAS_ATTENTION_SMALL_PARTS" in os.environ
 
 
 def answer(path, *arguments, folder, flags=(), library=ROOT, input=None):
@@ -79,6 +81,7 @@ def test_help_comes_before_keras(tmp_path):
     ):
         assert code == 0, err
         assert out.startswith(f"usage: {path.name}") and "--output" in out
+        assert ("--quick" in out) == (path in SCRIPTS)
     assert {entry.name for entry in tmp_path.iterdir()} == {"many.py", "stubs"}
 
 
@@ -115,6 +118,17 @@ def test_wrong_options_are_refused_before_keras_starts(tmp_path):
         assert code == 2 and message in err, (command, err)
         assert "Traceback" not in err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_the_small_part_of_a_script_runs(path, tmp_path):
+    if path.stem not in ("table2_training_cost", "section7_drafts") and not ALL_SMALL_PARTS:
+        pytest.skip("set KERAS_ATTENTION_SMALL_PARTS=1: ten minutes")
+    folder = tmp_path / "out"
+    command = [sys.executable, path, "--quick", "--output-dir", folder]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert {".txt", ".md", ".json"} <= {written.suffix for written in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
