@@ -59,7 +59,6 @@ LAYER_TYPES = {
 }
 # Rows whose exponent differs from Table 1's by more than this are marked.
 TOLERANCE = 0.15
-# Each point is measured at so many times of the whole measurement: a machine's speed drifts.
 ROUNDS = 3
 PATH_SIZES = (8, 33, 64)
 SEED = 0  # of the order, and of the bootstrap
@@ -132,9 +131,10 @@ def all_series(longest: int) -> tuple[Series, ...]:
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the options."""
-    made = common.new_parser(__doc__, __file__, "--longest 1024 --repeats 1")
+    made = common.new_parser(__doc__, __file__, "--longest 1024 --repeats 1 --rounds 1")
     for name, default, least, text in (
         ("longest", 16_384, 1024, "longest sequence for attention"),
+        ("rounds", ROUNDS, 1, "how often all points are measured: a machine's speed drifts"),
         ("repeats", 5, 1, "how often each point is measured in each round"),
         (
             "cores",
@@ -159,7 +159,7 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     use_cores(options.cores)
     series = all_series(options.longest)
     memory_sizes = [options.longest // part for part in (4, 2, 1)]
-    return measure(folder, series, options.repeats, memory_sizes)
+    return measure(folder, series, options.repeats, memory_sizes, rounds=options.rounds)
 
 
 def measure(
@@ -168,6 +168,7 @@ def measure(
     repeats: int,
     memory_sizes: Sequence[int],
     path_sizes: Sequence[int] = PATH_SIZES,
+    rounds: int = ROUNDS,
 ) -> dict[str, Any]:
     """Measure series, memory and paths; write a table and pictures. The same call continues."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -182,7 +183,7 @@ def measure(
     results = common.Results(folder, settings)
     common.start_keras()
     points = [(one, size) for one in series for size in one.sizes]
-    steps = ROUNDS * len(points) + len(path_sizes) + 2 * len(memory_sizes)
+    steps = rounds * len(points) + len(path_sizes) + 2 * len(memory_sizes)
     generator = np.random.default_rng(SEED)
     with results.claimed(), Progress(steps, "measuring layers", "points") as progress:
 
@@ -194,7 +195,7 @@ def measure(
         paths = {str(n): measured(f"paths {n}", path_lengths, n) for n in path_sizes}
         times: dict[str, list[float]] = {f"{one.name} {size}": [] for one, size in points}
         # A round after the other, a first call that is not counted before each point.
-        for number in range(ROUNDS):
+        for number in range(rounds):
             for index in generator.permutation(len(points)):
                 one, size = points[index]
                 point = f"{one.name} {size}"

@@ -52,18 +52,15 @@ MEASURED = ("loss", "validation_loss", "gap", "perplexity", "bleu", "correlation
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the options."""
-    made = common.new_parser(__doc__, __file__)
+    quick = f"--seeds 1 --updates {LEAST_UPDATES} --test-sentences 20 --batch-tokens 400"
+    made = common.new_parser(__doc__, __file__, quick)
     settings = weighted_transformer.SETTINGS
-    made.add_argument("--quick", action="store_true", help="one seed, 100 updates: a minute or two")
     common.add_training(made, [1, 2, 3], settings, test_sentences=300, steps=["--updates"])
     return made
 
 
 def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Train all models with each seed, and compare them with the Weighted Transformer."""
-    if options.quick:
-        options.seeds, options.steps = options.seeds[:1], LEAST_UPDATES
-        options.test_sentences = 20
     weighted_transformer.check_updates(options)
     base = dataclasses.replace(common.recipe(options, weighted_transformer.SMALL), minutes=None)
     corpus = common.corpus_of(options)

@@ -152,7 +152,9 @@ def kept_to(monkeypatch):
     monkeypatch.setattr(
         os, "sched_setaffinity", lambda process, cores: sets.append(cores), raising=False
     )
-    monkeypatch.setattr(table1_layer_complexity, "measure", lambda *arguments: arguments)
+    monkeypatch.setattr(
+        table1_layer_complexity, "measure", lambda *arguments, rounds: (*arguments, rounds)
+    )
     return sets
 
 
@@ -161,11 +163,12 @@ def test_table_1_is_measured_on_one_core_or_as_many_as_asked_for(
     arguments, cores, kept_to, tmp_path
 ):
     script = table1_layer_complexity
-    folder, series, repeats, sizes = common.run(
-        script.main, script.parser(), arguments=[*arguments, "--output-dir", str(tmp_path / "out")]
+    arguments = [*arguments, "--rounds", "2", "--output-dir", str(tmp_path / "out")]
+    folder, series, repeats, sizes, rounds = common.run(
+        script.main, script.parser(), arguments=arguments
     )
     assert kept_to == [cores]
-    assert (folder, repeats, sizes) == (tmp_path / "out", 5, [4096, 8192, 16_384])
+    assert (folder, repeats, sizes, rounds) == (tmp_path / "out", 5, [4096, 8192, 16_384], 2)
     assert series == script.all_series(16_384)
 
 
