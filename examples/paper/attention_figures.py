@@ -120,6 +120,10 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for name, text in (("--sentence", sentence), ("--translation", options.translation)):
         if text is not None and not normalize(text).strip():
             raise ValueError(f"{name} has no words. Received: {text!r}")
+    if options.steps and run is not None:
+        raise ValueError(
+            "--steps, which --quick sets, is for a run that is trained here. Leave it out."
+        )
     settings = vars(DEMO) if run is None else RunFolder(run).settings(("preset", "model_arguments"))
     sizes = {**preset_arguments(settings["preset"]), **settings["model_arguments"]}
     if options.kind == "decoder" and sizes.get("decoder_cell", "attention") != "attention":

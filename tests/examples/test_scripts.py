@@ -99,6 +99,7 @@ def test_wrong_options_are_refused_before_keras_starts(tmp_path):
         ("table1_layer_complexity --longest 1023", "--longest: must be at least 1,024"),
         ("table2_training_cost --run absent", "'absent' is not the folder of a run"),
         ("attention_figures --run absent", "'absent' is not the folder of a run"),
+        ("attention_figures --quick --run absent", "--steps, which --quick sets, is for a run"),
         ("attention_figures --layer 0", "`--layer` must be an int from 1 to"),
         ("attention_figures --heads 2 3 2 4", "--heads must be 4 different heads"),
         ("attention_figures --sentence \u200b", "--sentence has no words"),
