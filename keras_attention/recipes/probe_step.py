@@ -21,7 +21,7 @@ FLOPS_WITHOUT_ACCELERATOR = 5e11  # some ten seconds on two CPU cores
 
 @dataclasses.dataclass(frozen=True)
 class StepProbe:
-    """What an update takes: seconds of the first, compilation included, and of the second; peak memory.
+    """What an update takes: seconds until it is compiled, and of the next one; peak memory.
 
     The memory is that of the accelerator or, without one, of the process, as `device` says; None if unknown.
     """
@@ -45,7 +45,7 @@ def worth_trying(flops: float) -> bool:
 
 
 def probe_step(model: keras.Model, rows: int, source_length: int, target_length: int) -> StepProbe:
-    """Train a compiled translation model for two updates on random sentences that fill a batch (B, S, T).
+    """Train a compiled translation model for a few updates on random sentences that fill a batch (B, S, T).
 
     The updates change the model, so do not pass one that you want to keep. A MemoryError says that none fits.
     """
@@ -55,7 +55,7 @@ def probe_step(model: keras.Model, rows: int, source_length: int, target_length:
     inputs = {"encoder_token_ids": source, "decoder_token_ids": target}
     seconds = []
     with _ProcessMemory() as process:
-        for _ in range(2):
+        for _ in range(getattr(model, "slow_batches", 1) + 1):
             started = time.perf_counter()
             try:
                 model.train_on_batch(inputs, target)  # returns numbers: it waits for the device
@@ -63,10 +63,11 @@ def probe_step(model: keras.Model, rows: int, source_length: int, target_length:
                 _explain(error, (rows, source_length, target_length))
                 raise
             seconds.append(time.perf_counter() - started)
+    *first, last = seconds
     on_device = accelerator_peak_bytes() if has_accelerator() else None
     if on_device is not None:
-        return StepProbe(seconds[0], seconds[1], on_device, "accelerator")
-    return StepProbe(seconds[0], seconds[1], process.peak, "process")
+        return StepProbe(sum(first), last, on_device, "accelerator")
+    return StepProbe(sum(first), last, process.peak, "process")
 
 
 def _explain(error: Exception, shape: tuple[int, int, int]) -> None:

@@ -188,6 +188,15 @@ def test_the_longest_batch_is_trained_once(model):
     assert "s per update" in str(trial)
 
 
+def test_where_the_second_update_compiles_the_third_is_timed(monkeypatch):
+    clock = iter([0.0, 3.0, 3.0, 43.0, 43.0, 43.5])
+    monkeypatch.setattr(probe_step_module.time, "perf_counter", lambda: next(clock))
+    model = _Sized(40)
+    model.slow_batches, model.train_on_batch = 2, lambda inputs, labels: None
+    trial = probe_step(model, 3, 7, 5)
+    assert (trial.first_seconds, trial.seconds) == (43.0, 0.5)
+
+
 class _Failing(_Sized):
     error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
 
