@@ -106,7 +106,9 @@ OWN = {
     "System.checkpoints": [3, [3]],
     "activation": [0, math.nan, True, 3, "x", []],  # None is none, as in Keras
     "addresses": [3, [3], ["x", None]],
-    **dict.fromkeys(("kernel_initializer", "bias_initializer"), [3, "x", math.nan]),
+    **dict.fromkeys(
+        ("kernel_initializer", "bias_initializer", "positions_initializer"), [3, "x", math.nan]
+    ),
     "attention_figures.target_tokens": ["one text", None, 3, [1], ["x", None]],
     "corpus_from_files.test": [3, "x", ["x"], [3, 4]],
     "corpus_from_files.train": [None, 3, "x", ["x"], [3, 4], [None, None]],

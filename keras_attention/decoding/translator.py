@@ -148,7 +148,7 @@ class Translator(Pretrained, MinimumBayesRisk):
 
     >>> from keras_attention import Tokenizer, Transformer
     >>> tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
-    >>> model = Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
+    >>> model = Transformer.from_preset("tiny", tokenizer.vocabulary_size, seed=1)
     >>> translator = Translator(model, tokenizer, beam_size=2, max_extra_length=3)
     >>> type(translator("a house"))  # an untrained model babbles
     <class 'str'>
