@@ -347,9 +347,9 @@ PRIVATE_NAMES_OF_KERAS = {
     },
     "layers/parts.py": {"_remat_mode"},
     "layers/recompute.py": {"_flatten_layers"},
-    "models/accumulated_step.py": {"_flatten_layers"},
     "models/branched_attention.py": {"_kernel_initializer"},
     "models/lora.py": {"_flatten_layers"},
+    "models/torch_step.py": {"_flatten_layers"},
     "training/optimizer.py": {
         "_get_variable_index",
         "_learning_rate",

@@ -1,7 +1,7 @@
-"""One optimizer update from a batch that is processed in slices of its rows, on each backend.
+"""One optimizer update from a batch that is processed in slices of its rows.
 
-The three steps do the same: count the real tokens of the whole update, sum over the slices the
-gradients of `sum_of_losses(slice) / count`, apply the sum once. Memory is that of one slice.
+The steps do the same: count the real tokens of the whole update, sum over the slices the gradients of
+their `share_of_loss`, apply the sum once. Memory is that of one slice. PyTorch's is `torch_step`.
 """
 
 from typing import Any
@@ -9,9 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.models.compiled_loss import loss_and_logs
 from keras_attention.ops.dispatch import backend_choice
-from keras_attention.training.processes import process_count
 
 
 def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
@@ -19,9 +17,9 @@ def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
 
     Slice a holds the rows a, a + steps, a + 2 steps, ...: on JAX, where the rows lie spread over the
     devices, so do those of each slice. The model's loss has `token_sum` and `token_count`, see
-    `keras_attention.LabelSmoothedCrossentropy`; losses of layers are not supported.
+    `keras_attention.LabelSmoothedCrossentropy`.
     """
-    step = backend_choice("Gradient accumulation", tensorflow=_tensorflow, jax=_jax, torch=_torch)
+    step = backend_choice("Gradient accumulation", tensorflow=_tensorflow, jax=_jax)
     return step(model, steps, *args)
 
 
@@ -33,17 +31,18 @@ def _tensorflow(model, steps, data):
     rows = _check_rows(y, steps)
     even = tf.debugging.assert_equal(rows % steps, 0, message=_uneven(rows, steps))
     with tf.control_dependencies([even] if even is not None else []):
-        slices = _map(
+        slices = map_tensors(
             lambda t: tf.reshape(t, tf.concat([[rows // steps, steps], tf.shape(t)[1:]], 0)),
             (x, y, sample_weight),
         )
-    count = _token_count(model, y, sample_weight)
+    count = token_count(model, y, sample_weight)
+    replicas = model.distribute_strategy.num_replicas_in_sync
 
     def add_slice(index, total, gradients):
-        x, y, sample_weight = _map(lambda t: t[:, index], slices)
+        x, y, sample_weight = map_tensors(lambda t: t[:, index], slices)
         with tf.GradientTape() as tape:
             y_pred = model(x, training=True)
-            value = model.sum_of_losses(x, y, y_pred, sample_weight) / count
+            value = model.share_of_loss(x, y, y_pred, sample_weight, count, steps * replicas)
             scaled = model.optimizer.scale_loss(value)
         new = tape.gradient(
             scaled, [w.value for w in weights], unconnected_gradients=tf.UnconnectedGradients.ZERO
@@ -60,8 +59,7 @@ def _tensorflow(model, steps, data):
         parallel_iterations=1,
     )
     # Keras' tracker takes the mean over the replicas; their shares are to be summed.
-    replicas = tf.cast(model.distribute_strategy.num_replicas_in_sync, total.dtype)
-    _loss_tracker(model).update_state(total * replicas, sample_weight=rows)
+    _loss_tracker(model).update_state(total * tf.cast(replicas, total.dtype), sample_weight=rows)
     model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
     return model.get_metrics_result()
 
@@ -73,15 +71,17 @@ def _jax(model, steps, state, data):
     trainable, non_trainable, optimizer_state, metrics_state = state
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     rows = _check_rows(y, steps)
-    slices = _map(
+    slices = map_tensors(
         lambda t: jnp.moveaxis(jnp.reshape(t, (rows // steps, steps, *t.shape[1:])), 1, 0),
         (x, y, sample_weight),
     )
-    count = _token_count(model, y, sample_weight)
+    count = token_count(model, y, sample_weight)
 
     def slice_loss(trainable, non_trainable, x, y, sample_weight):
-        y_pred, non_trainable = model.stateless_call(trainable, non_trainable, x, training=True)
-        value = model.sum_of_losses(x, y, y_pred, sample_weight) / count
+        y_pred, non_trainable, losses = model.stateless_call(
+            trainable, non_trainable, x, training=True, return_losses=True
+        )
+        value = model.share_of_loss(x, y, y_pred, sample_weight, count, steps, losses)
         with keras.StatelessScope(_mapping(model.optimizer.variables, optimizer_state)):
             scaled = model.optimizer.scale_loss(value)
         return scaled, (value, y_pred, non_trainable)
@@ -111,90 +111,13 @@ def _jax(model, steps, state, data):
     return logs, (trainable, non_trainable, optimizer_state, metrics_state)
 
 
-def _torch(model, steps, data):
-    import torch
-
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    rows = _check_rows(y, steps)
-    count = _token_count(model, y, sample_weight)
-    model.zero_grad()
-    total = 0.0
-    for index in range(steps):
-        part = _map(lambda t: t[index::steps], (x, y, sample_weight))  # noqa: B023
-        y_pred = model(part[0], training=True)
-        value = model.sum_of_losses(part[0], part[1], y_pred, part[2]) / count
-        model.optimizer.scale_loss(value).backward()  # Adds to the gradients of the slices before.
-        total = total + value.detach()
-        with torch.no_grad():
-            model.compute_metrics(part[0], part[1], y_pred.detach(), part[2])
-    _loss_tracker(model).update_state(total, sample_weight=rows)
-    weights = model.trainable_weights
-    with torch.no_grad():
-        model.optimizer.apply([weight.value.grad for weight in weights], weights)
-    return model.get_metrics_result()
-
-
-class KnownInFit:
-    """What does not change within `fit` on PyTorch: a model of many layers takes long to say it anew.
-
-    As on the other backends, another `trainable` counts from the next `fit` on.
-
-    Attributes:
-        weights: The trainable weights.
-        has_no_losses: Whether model, layers and weights add no loss of their own, as a user's might.
-        metrics: The metrics, from the first step on, which makes some.
-        tensors: The tensors of all variables by their `id`; none if they are cast when they are read.
-    """
-
-    metrics: list[Any] | None = None
-
-    def __init__(self, model: keras.Model) -> None:
-        self.weights = model.trainable_weights
-        layers = list(model._flatten_layers())  # the model, too
-        self.has_no_losses = not any(weight.regularizer for weight in self.weights) and all(
-            type(layer).__module__.partition(".")[0] in ("keras", "keras_attention")
-            and layer.activity_regularizer is None
-            for layer in layers
-        )
-        is_cast = any(layer.compute_dtype != layer.variable_dtype for layer in layers)
-        optimizer = model.optimizer.variables if model.compiled and model.optimizer else []
-        variables = [] if is_cast else [*model.variables, *optimizer]
-        self.tensors = {id(variable): variable.value for variable in variables}
-
-
-def torch_train_step(model: keras.Model, known: KnownInFit | None, data: Any) -> Any:
-    """Keras' step on PyTorch, which asks all layers for their weights once, or once in `fit`."""
-    import torch
-
-    from keras_attention.ops.backends import torch_known
-
-    weights = model.trainable_weights if known is None else known.weights
-    if model.optimizer is None or not weights:
-        return keras.Model.train_step(model, data)
-    data = keras.utils.unpack_x_y_sample_weight(data)
-    with torch_known.known({} if known is None else known.tensors):
-        if model.jit_compile and process_count() == 1:
-            loss, logs = model.compiled_loss(model, weights, data)
-        else:
-            loss, logs = loss_and_logs(model, data)
-        values = [torch_known.tensor_of(weight) for weight in weights]
-        for value in values:
-            value.grad = None
-        model.optimizer.scale_loss(loss).backward()
-        with torch.no_grad():
-            model.optimizer.apply([value.grad for value in values], weights)
-    if known is not None and known.metrics is None:
-        known.metrics = model.metrics
-    return logs
-
-
-def _token_count(model, y, sample_weight):
+def token_count(model: keras.Model, y: Any, sample_weight: Any) -> Any:
     """Return the real tokens of the whole update, in the dtype of the loss."""
     is_float64 = model.compute_dtype == "float64"  # A user's own loss may know no `dtype`.
     return model.loss.token_count(y, sample_weight, **{"dtype": "float64"} if is_float64 else {})
 
 
-def _map(function, data):
+def map_tensors(function: Any, data: Any) -> Any:
     """Return `function` of every tensor; there may be no sample weights."""
     return keras.tree.map_structure(lambda t: None if t is None else function(t), data)
 

@@ -8,16 +8,24 @@ from typing import Any
 import keras
 from keras import ops
 
-Data = tuple[Any, Any, Any]  # inputs, labels and sample weights
+from keras_attention.training.processes import process_count
+
+# Inputs, labels and sample weights of a slice, and the number of tokens in the whole update, or None.
+Data = tuple[Any, Any, Any, Any]
 
 
 def loss_and_logs(model: keras.Model, data: Data) -> tuple[Any, Any]:
-    """Return the loss of a batch in training and what Keras' step returns; the metrics are updated."""
-    x, y, sample_weight = data
+    """Return a slice's share of the loss of an update, and what Keras' step returns; metrics are updated."""
+    x, y, sample_weight, token_count = data
+    shares = model.accumulation_steps * process_count()
     y_pred = model(x, training=True)
-    loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
+    if token_count is None:
+        loss = model.compute_loss(x, y, y_pred, sample_weight, training=True) / shares
+    else:
+        loss = model.share_of_loss(x, y, y_pred, sample_weight, token_count, shares)
     rows = next(tensor for tensor in keras.tree.flatten(x) if tensor is not None).shape[0]
-    model._loss_tracker.update_state(ops.stop_gradient(loss), sample_weight=rows)
+    # The tracker takes the mean over rows; the shares are to be summed.
+    model._loss_tracker.update_state(ops.stop_gradient(loss) * shares, sample_weight=rows)
     y_pred = keras.tree.map_structure(ops.stop_gradient, y_pred)
     return loss, model.compute_metrics(x, y, y_pred, sample_weight)
 
@@ -47,7 +55,8 @@ class CompiledLoss:
         leaves = keras.tree.flatten(data)
         tensors = [ops.convert_to_tensor(leaf) for leaf in leaves if leaf is not None]
         kinds = ((tensor.shape, tensor.dtype) for tensor in tensors)
-        shape = (*map(id, weights), *(leaf is None for leaf in leaves), *kinds)
+        nothing = (leaf is None for leaf in leaves)
+        shape = (process_count(), *map(id, weights), *nothing, *kinds)
         if shape not in self._draws:
             draws: list[Any] = []
             with noted(draws):

@@ -5,24 +5,15 @@ import importlib.util
 import inspect
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
-from keras_attention.models.accumulated_step import (
-    KnownInFit,
-    accumulated_train_step,
-    check_rows,
-    torch_train_step,
-)
+from keras_attention.models.accumulated_step import accumulated_train_step, check_rows
 from keras_attention.models.compiled_loss import CompiledLoss
+from keras_attention.models.torch_step import KnownInFit, torch_train_step
 from keras_attention.ops.dispatch import backend_choice
-from keras_attention.training.processes import (
-    add_sums_of_processes,
-    in_training_step,
-    process_count,
-)
 from keras_attention.utils.arguments import Count, checked
 from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import static_shape
@@ -77,8 +68,8 @@ class TrainableModel(keras.Model):
                 A. Schedules, checkpoints and callbacks see one step.
             **kwargs: The other arguments of Keras' `compile`. On PyTorch, `jit_compile=True` makes a
                 program of the loss, its gradient and the metrics for each shape of a batch, in about a
-                minute; on a CPU, PyTorch needs a C++ compiler. Updates in slices or of several
-                processes, `evaluate` and `predict` are not compiled there.
+                minute; on a CPU, PyTorch needs a C++ compiler. `evaluate` and `predict` are not compiled
+                there.
 
         Raises:
             ValueError: `accumulation_steps` is not a positive integer, or with accumulation: the loss
@@ -225,11 +216,30 @@ class TrainableModel(keras.Model):
         """
         return None
 
-    def sum_of_losses(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
-        """Return the sum of all losses of a slice of an update, to be divided by its `token_count`."""
+    def share_of_loss(
+        self,
+        x: Any,
+        y: Any,
+        y_pred: Any,
+        sample_weight: Any,
+        token_count: Any,
+        shares: int,
+        losses: Sequence[Any] | None = None,
+    ) -> Any:
+        """Return what a slice adds to the loss of an update.
+
+        Args:
+            x, y, y_pred, sample_weight: Of the slice, as for `compute_loss`.
+            token_count: The number of tokens in the whole update.
+            shares: Number of slices in the update, on all replicas. What layers add is the mean over them.
+            losses: What layers have added. Defaults to `losses` of the model.
+        """
         added = self.added_sum(x)
         total = self.loss.token_sum(y, y_pred, sample_weight)
-        return total if added is None else keras.ops.add(total, added)
+        loss = (total if added is None else total + added) / token_count
+        for one in self.losses if losses is None else losses:
+            loss = loss + keras.ops.cast(keras.ops.sum(one), loss.dtype) / shares
+        return loss
 
     def compute_loss(
         self,
@@ -248,31 +258,12 @@ class TrainableModel(keras.Model):
 
     def train_step(self, *args: Any) -> Any:
         """Keras' `train_step`, in slices if compiled so, and of all processes on PyTorch."""
-        if process_count() > 1:
-            return self._train_step_of_all(*args)
-        return self._own_train_step(*args)
-
-    def _own_train_step(self, *args: Any) -> Any:
+        own = backend_choice("A training step", torch=torch_train_step, default=None)
+        if own is not None:
+            return own(self, self._known_in_fit, *args)
         if self.accumulation_steps > 1:
             return accumulated_train_step(self, self.accumulation_steps, *args)
-        own = backend_choice("A training step", torch=torch_train_step, default=None)
-        return super().train_step(*args) if own is None else own(self, self._known_in_fit, *args)
-
-    def _train_step_of_all(self, *args: Any) -> Any:
-        """Return a step whose gradients and metrics are those of the whole batch, in every process."""
-        before = {id(v): v.value.clone() for v in self.metrics_variables}
-        with in_training_step():
-            self._own_train_step(*args)
-            variables = self.metrics_variables  # With the first batch, Keras makes some.
-            olds = [before.get(id(v), 0.0 * v.value) for v in variables]
-            for variable, old in zip(variables, olds, strict=True):
-                # Keras weighs a process's share of the loss with its own rows alone.
-                if any(
-                    metric.name == "loss" and metric.total is variable for metric in self.metrics
-                ):
-                    variable.assign(old + (variable.value - old) * process_count())
-            add_sums_of_processes(olds, variables)
-        return self.get_metrics_result()
+        return super().train_step(*args)
 
     def _build_optimizer(self) -> None:
         """Make the optimizer's variables, if the model is compiled with one and has its own.

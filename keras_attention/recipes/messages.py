@@ -89,8 +89,8 @@ def device_text(count: int, kind: str, config: TranslationConfig) -> str:
     told = ""
     if config.strategy is not None and count == 1:
         told = f" The strategy {config.strategy!r} found no other to share a batch with."
-    is_whole = not config.jit_compile and count * config.accumulation_steps == 1
-    if kind == "gpu" and is_whole and backend_choice("A message", torch=True, default=False):
+    is_plain = not config.jit_compile and backend_choice("A message", torch=True, default=False)
+    if kind == "gpu" and is_plain:
         told += (
             " With --jit-compile updates take less time, after a minute for each shape of a batch."
         )

@@ -35,7 +35,6 @@ from keras_attention.training.learning_rate import (
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
 from keras_attention.utils.arguments import rules
-from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_depths, did_you_mean
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.sides import has_one_vocabulary, target_size_of
@@ -93,17 +92,13 @@ class Resolved:
         return None if start is None else lambda model: assign_weights(model, start.spec)
 
     @property
-    def parts(self) -> int:
-        """Number of equal parts of a batch: replicas times accumulation steps."""
-        return self.replicas * self.config.accumulation_steps
-
-    @property
     def row_multiple(self) -> int:
         """The number that divides the rows of every batch, so that replicas and parts get equally many.
 
         If the parts divide `config.row_multiple`, the batches are those of one device.
         """
-        return math.lcm(self.config.row_multiple, self.parts)
+        parts = self.replicas * self.config.accumulation_steps
+        return math.lcm(self.config.row_multiple, parts)
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -142,12 +137,6 @@ class Resolved:
             check_depths("num_layers", sizes["num_layers"], most=1000)
         else:
             check_tags("source_prefix", tags_of(config.source_prefix), self.start.tokenizer)
-        if config.jit_compile and self.parts > 1 and running_backend() == "torch":
-            raise ValueError(
-                "`jit_compile` is for updates of whole batches by one process on PyTorch. Leave it out, or "
-                "`strategy` and `accumulation_steps`. Received: "
-                f"accumulation_steps={config.accumulation_steps}, {self.replicas} replica(s)"
-            )
         if config.batch_tokens < 2 * self.row_multiple:
             raise ValueError(
                 f"`batch_tokens` ({config.batch_tokens}) is too small: the number of sentences in a batch is "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import datetime
+import functools
 import json
 import os
 import sys
@@ -104,10 +105,17 @@ def _in_time(function: Callable[[], Any], timeout: datetime.timedelta) -> Any:
 
 def _found_store(timeout: datetime.timedelta) -> tuple[Any, int, int]:
     """Return the store of all processes, the number of this one, and how many there are."""
+    names = "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"
+    store, rank, size = _rendezvous(timeout, *map(os.environ.get, names))
+    return _store_of_this_start(store, rank, size, timeout), rank, size
+
+
+@functools.cache
+def _rendezvous(timeout: datetime.timedelta, *environment: str | None) -> tuple[Any, int, int]:
+    """Meet once: a process that joins again would find the store that process 0 is about to leave."""
     from torch.distributed.rendezvous import rendezvous
 
-    store, rank, size = next(rendezvous("env://", timeout=timeout))
-    return _store_of_this_start(store, rank, size, timeout), rank, size
+    return next(rendezvous("env://", timeout=timeout))
 
 
 def _store_of_this_start(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:

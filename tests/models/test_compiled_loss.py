@@ -13,7 +13,7 @@ from keras_attention import (
     Transformer,
     TransformerEncoderBlock,
 )
-from keras_attention.models import accumulated_step, compiled_loss
+from keras_attention.models import compiled_loss, torch_step
 
 pytestmark = pytest.mark.backends("torch")
 V, B, S, T = 23, 3, 5, 4
@@ -69,7 +69,7 @@ def test_compiled_updates_equal_plain_ones(monkeypatch):
         return original(*args)
 
     original = compiled_loss.loss_and_logs
-    for module in (compiled_loss, accumulated_step):
+    for module in (compiled_loss, torch_step):
         monkeypatch.setattr(module, "loss_and_logs", counted)
     plain, wanted = fitted(jit_compile=False)
     assert len(calls) == 4

@@ -39,13 +39,15 @@ class Adding(Transformer):
         return super().call(inputs, **kwargs)
 
 
-def fitted(kind, change=lambda model: None):
+def fitted(kind, change=lambda model: None, slices=1, rate=0.0):
+    """The loss of the second epoch, after an update at this rate."""
     model = kind(
         V, num_layers=2, hidden_dim=8, intermediate_dim=16, num_heads=2, dropout=0.0, seed=1
     )
     change(model)
-    model.compile(keras.optimizers.SGD(0.0), LabelSmoothedCrossentropy(0.1))
-    return model.fit(INPUTS, LABELS, verbose=0, batch_size=B).history["loss"][-1]
+    loss = LabelSmoothedCrossentropy(0.1)
+    model.compile(keras.optimizers.SGD(rate), loss, accumulation_steps=slices)
+    return model.fit(INPUTS, LABELS, verbose=0, batch_size=B, epochs=2).history["loss"][-1]
 
 
 @functools.cache
@@ -53,22 +55,35 @@ def plain_loss():
     return fitted(Transformer)
 
 
-def regularized(model):
-    model.encoder_blocks[0].feed_forward.inner.kernel.regularizer = keras.regularizers.L2(0.5)
-
-
 def of_outputs(model):
     model.decoder_blocks[1].feed_forward.activity_regularizer = keras.regularizers.L1(0.25)
 
 
+@pytest.mark.parametrize("slices", [1, B])
 @pytest.mark.parametrize("kind, added", [(Watching, 2 * 2.5), (Adding, 1.5)])
-def test_a_loss_that_a_users_layer_or_model_adds_counts(kind, added):
-    assert fitted(kind) == pytest.approx(plain_loss() + added, abs=1e-5)
+def test_a_loss_that_a_users_layer_or_model_adds_counts(kind, added, slices):
+    assert fitted(kind, slices=slices) == pytest.approx(plain_loss() + added, abs=1e-5)
 
 
-@pytest.mark.parametrize("change", [regularized, of_outputs])
-def test_a_loss_of_a_regularizer_counts(change):
-    assert fitted(Transformer, change) > plain_loss() + 1e-3
+@pytest.mark.parametrize("slices", [1, B])
+def test_a_loss_of_a_regularizer_counts(slices):
+    squares = []
+
+    def regularized(model):
+        kernel = model.encoder_blocks[0].feed_forward.inner.kernel
+        kernel.regularizer = keras.regularizers.L2(0.5)
+        squares.append(0.5 * np.sum(np.square(ops.convert_to_numpy(kernel))))
+
+    loss = fitted(Transformer, regularized, slices)
+    assert squares[0] > 0.01
+    assert loss == pytest.approx(plain_loss() + squares[0], abs=1e-5)
+
+
+def test_a_loss_of_outputs_counts_also_in_slices():
+    whole = fitted(Transformer, of_outputs, rate=0.02)
+    assert whole > fitted(Transformer, rate=0.02) + 1e-3
+    assert fitted(Transformer, of_outputs, B, rate=0.02) == pytest.approx(whole, abs=1e-5)
+    assert fitted(Transformer, of_outputs) > whole + 1e-2
 
 
 def test_a_layer_that_is_frozen_between_two_fits_stays_as_it_is():

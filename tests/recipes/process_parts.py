@@ -12,18 +12,18 @@ import operator
 import keras
 import pytest
 
-from keras_attention.models.trainable import TrainableModel
+from keras_attention.models import trainable
 
 
 @contextlib.contextmanager
 def parts_of(count, slices):
     """Within, one process computes one after another what `count` processes would, each in slices."""
 
-    def step(model, data):
+    def step(model, known, data):
         return _step_of_parts(model, data, count, slices)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainableModel, "_own_train_step", step)
+        patch.setattr(trainable, "torch_train_step", step)
         yield
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 
-import keras
 import pytest
 
 from keras_attention.data import ParallelText, Tokenizer
@@ -33,17 +32,6 @@ def test_rows_that_cannot_fit_are_refused_before_anything_is_made(start, tmp_pat
     with pytest.raises(ValueError, match=message):
         start(corpus, MANY_PARTS, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_what_pytorch_does_not_compile_is_refused(monkeypatch):
-    sliced = Resolved(dataclasses.replace(SMALL, jit_compile=True, accumulation_steps=2))
-    sliced.check_model()
-    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
-    with pytest.raises(
-        ValueError, match="`jit_compile` is for .* Received: accumulation_steps=2, 1 r"
-    ):
-        sliced.check_model()
-    Resolved(dataclasses.replace(SMALL, jit_compile=True)).check_model()
 
 
 def test_batches_too_small_for_any_row():
