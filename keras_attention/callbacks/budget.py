@@ -63,7 +63,9 @@ class Budget(RunCallback):
         seconds: Seconds of training so far.
         shape: (B, S, T) of the current batch; None if the batches do not say it.
         is_timed: Whether the time of the current batch counts: not if it compiles.
-        compiling: Seconds that the batches with a new shape took, in the start where they took longest.
+        untimed: Numbers of the batches of this epoch whose time does not count.
+        untimed_seconds: Seconds that such batches took in this start.
+        compiling: The same of the start where they took longest.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -91,7 +93,8 @@ class Budget(RunCallback):
         self.compiling = 0.0
         self._cools: Cooldown | None = None
         self._limits_before: list[float | None] | None = None  # of the last checkpoint
-        self._compiling = 0.0  # in this start
+        self.untimed: set[int] = set()
+        self.untimed_seconds = 0.0
         # Updates whose time counts, and these seconds: of earlier starts, of this one.
         self._measured_before: tuple[float, float] = (0, 0.0)
         self._measured: tuple[float, float] = (0, 0.0)
@@ -211,7 +214,7 @@ class Budget(RunCallback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.updates = updates_of(self.model)
-        self._compiling = 0.0
+        self.untimed_seconds = 0.0
         self._measured = (0, 0.0)
         self._batch_began = None
         # `LossScaleOptimizer` wraps the optimizer that has the schedule.
@@ -222,6 +225,7 @@ class Budget(RunCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
+        self.untimed = set()
         if self.cooldown is not None and self.patience is not None:
             # The chief alone knows when the patience is over.
             began = chief_says(-1.0 if self._cools is None else self._cools.seconds)
@@ -238,6 +242,8 @@ class Budget(RunCallback):
             self.shape = self.batches.batch_shape(self._epoch, batch)
         self._batch_began = time.monotonic()
         self.is_timed = self._shapes[self.shape] >= getattr(self.model, "slow_batches", 1)
+        if not self.is_timed:
+            self.untimed.add(batch)
         self._shapes[self.shape] += 1
         if self.cooldown is not None and self._cools is None and self._cooldown_is_due():
             self._begin_cooldown(None)
@@ -266,8 +272,8 @@ class Budget(RunCallback):
             if updates >= 4 * KNOWN_UPDATES and seconds >= LATE_SECONDS:
                 self._measured = (updates / 2, seconds / 2)
         else:
-            self._compiling += took
-            self.compiling = max(self.compiling, self._compiling)
+            self.untimed_seconds += took
+            self.compiling = max(self.compiling, self.untimed_seconds)
 
     def _cooldown_is_due(self) -> bool:
         assert self.cooldown is not None

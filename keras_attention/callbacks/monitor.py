@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import keras
@@ -43,7 +43,7 @@ class TrainingMonitor(RunCallback):
     * `train/<metric>`: compiled metrics as in the progress bar: since the epoch began
     * `rate/learning_rate`: rate of the next update
     * `rate/gradient_norm`: of the last update, if the optimizer has it, as `Adam` does
-    * `work/batches_per_second`: without validation and the first batch, which compiles
+    * `work/batches_per_second`: without validation and batches that compile, as far as `budget` knows them
     * `work/tokens_per_second`: likewise, source plus target tokens, without padding
     * `work/padding`: share of padding in the positions since the last entry
     * `work/flops_per_second`: counted FLOPs of training, padding included
@@ -70,7 +70,8 @@ class TrainingMonitor(RunCallback):
         peak: FLOP/s of all devices together, for the MFU.
         validation_writer: A second writer. It gets `val_loss` under the name of the training loss, so
             that TensorBoard draws the two in one chart, as two runs.
-        budget: A `Budget` whose clock stops together with this one's.
+        budget: A `Budget` whose clock stops together with this one's, and comes before in the callbacks.
+            Batches whose time it does not count are no part of the speed.
 
     Attributes:
         last: The numbers of the last entry of kind `"train"`, under the names after the slash.
@@ -125,7 +126,7 @@ class TrainingMonitor(RunCallback):
         self._size: int | None = None  # of the log, without what a resumed run writes again
         self._timed_from: int | None = None
         self._cold_batch: int | None = None
-        self._start = 0.0
+        self._start = self._untimed_before = 0.0
 
     def get_state(self) -> dict[str, Any]:
         return {
@@ -208,12 +209,15 @@ class TrainingMonitor(RunCallback):
         self._timed_from = (
             batch if self._timed_from is not None or batch > self._cold_batch else None
         )
-        self._start = time.perf_counter()
+        self._start, self._untimed_before = time.perf_counter(), self._untimed()
+
+    def _untimed(self) -> float:
+        return 0.0 if self.budget is None else self.budget.untimed_seconds
 
     def _log_window(self, batches: range) -> None:
         model = self.model
         step = updates_of(model)  # waits for the device, so comes before the clock
-        seconds = time.perf_counter() - self._start
+        seconds = time.perf_counter() - self._start - (self._untimed() - self._untimed_before)
         values = _metric_results(model)
         values.update(self._window_loss(model))
         values["learning_rate"] = number(model.optimizer.learning_rate)
@@ -229,7 +233,9 @@ class TrainingMonitor(RunCallback):
         if hasattr(self.batches, "batch_shape"):
             positions = sum(rows * (s + t) for rows, s, t in self._shapes(batches))
             values["padding"] = 1 - self._tokens(batches) / positions
-        timed = range(batches.stop if self._timed_from is None else self._timed_from, batches.stop)
+        first = batches.stop if self._timed_from is None else self._timed_from
+        untimed = set() if self.budget is None else self.budget.untimed
+        timed = [batch for batch in range(first, batches.stop) if batch not in untimed]
         if not timed:
             return values
         values["seconds"] = seconds
@@ -243,10 +249,10 @@ class TrainingMonitor(RunCallback):
                 values["mfu"] = rate / self.peak
         return values
 
-    def _tokens(self, batches: range) -> int:
+    def _tokens(self, batches: Iterable[int]) -> int:
         return sum(sum(self.batches.tokens_in_batch(self._epoch, index)) for index in batches)
 
-    def _shapes(self, batches: range) -> list[tuple[int, int, int]]:
+    def _shapes(self, batches: Iterable[int]) -> list[tuple[int, int, int]]:
         return [self.batches.batch_shape(self._epoch, index) for index in batches]
 
     def _window_loss(self, model: keras.Model) -> dict[str, float]:

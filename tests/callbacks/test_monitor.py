@@ -216,3 +216,28 @@ def test_others_can_stop_the_clock(tmp_path):
     driver.run(0, STEPS, on_batch=score)
     window = MetricsLog(path).read()[0]
     assert window["seconds"] == 1.0  # from its begin to its end 1.5, without the pause
+
+
+class Clock:
+    """A budget that does not count batch 2, which takes a quarter of a second."""
+
+    untimed, untimed_seconds = {2}, 0.0
+
+    def pause(self, seconds):
+        raise AssertionError
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_batch_whose_time_the_budget_does_not_count_is_no_part_of_the_speed(tmp_path):
+    path, budget = tmp_path / "metrics.jsonl", Clock()
+
+    def compiled(done):
+        budget.untimed_seconds += 0.25 if done == 2 else 0.0
+
+    monitor = TrainingMonitor(None, Batches(), every=3, log=MetricsLog(path), budget=budget)
+    Driver(monitor).run(0, STEPS, on_batch=compiled)
+    first, second = [entry for entry in MetricsLog(path).read() if entry["kind"] == "train"][:2]
+    # Batches 1 and 3 of 1 to 3, of 5 and 7 tokens, in a quarter of the half second of all.
+    assert (first["seconds"], first["batches_per_second"]) == (0.25, 8)
+    assert first["tokens_per_second"] == 48
+    assert (second["seconds"], second["batches_per_second"]) == (0.5, 4)
