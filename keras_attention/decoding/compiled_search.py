@@ -32,6 +32,8 @@ class CompiledSearch:
             stop: compile_for_inference(functools.partial(self._search, stop), model)
             for stop in ("best", "n_best")
         }
+        # The longest translation is a function of the shape of a batch, as the program is.
+        self._longest: dict[tuple[int, ...], int] = {}
 
     def needs_compiling(self, shape: tuple[int, ...], stop: str) -> bool:
         """Whether the next search of this shape compiles first."""
@@ -45,7 +47,7 @@ class CompiledSearch:
         if self._constraint is not None:
             beam_size = self._rules.beam_size
             state = self._constraint.of_batch(batch.requests, batch.limits, beam_size)
-        self._max_length = batch.longest  # A function of the shape, as the program is.
+        self._longest[batch.token_ids.shape] = batch.longest
         uniforms = () if batch.uniforms is None else batch.uniforms
         found, limits = keras.tree.map_structure(
             keras.ops.convert_to_numpy,
@@ -63,9 +65,10 @@ class CompiledSearch:
             return self._model.decode_step(token_ids, index, memory, cache)
 
         rows, rules = encoder_token_ids.shape[0], self._rules
-        cache = self._model.initial_cache(rows, rules.beam_size, self._max_length)
+        longest = self._longest[tuple(encoder_token_ids.shape)]
+        cache = self._model.initial_cache(rows, rules.beam_size, longest)
         constraint = None if self._constraint is None else self._constraint.constraint
         choice = Choice(constraint, state, None if rules.sampling is None else uniforms)
         return find_hypotheses(
-            Steps(step, cache), max_lengths, rules, RANKS[stop], self._max_length, choice
+            Steps(step, cache), max_lengths, rules, RANKS[stop], longest, choice
         )

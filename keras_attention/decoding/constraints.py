@@ -287,13 +287,16 @@ class RequiredPhrases:
             for each, kind in ((unmet, END), (must_end, CONTINUES), (is_last, GOES_ON))
         )
         free = ops.equal(ops.bitwise_and(forbidden[..., None], self._kinds), 0)
+        tokens = ops.arange(self.vocabulary_size, dtype="int32")
+        begins = ops.equal(tokens, ops.where(missing, state["tokens"][..., 0], -1)[..., None])
+        free = free | (is_last[..., None] & ops.any(begins, axis=-2))
         # Continue with the phrase that misses the fewest tokens.
         chosen = ops.argmin(ops.where(missing, lengths - matched, 1 << 30), axis=-1)
         nexts = self._next_tokens(state)
         breaks = is_open[..., None] & self._continues(nexts)
         nexts = ops.where(breaks, state["tokens"][..., 0], nexts)
         token = number_at(nexts, chosen)
-        is_next = ops.equal(ops.arange(self.vocabulary_size, dtype="int32"), token[..., None])
+        is_next = ops.equal(tokens, token[..., None])
         is_tight = unmet & ops.less_equal(spare, 0)
         return ops.where(is_tight[..., None], is_next, free)
 

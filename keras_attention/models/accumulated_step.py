@@ -1,7 +1,8 @@
 """One optimizer update from a batch that is processed in slices of its rows.
 
-The steps do the same: count the real tokens of the whole update, sum over the slices the gradients of
-their `share_of_loss`, apply the sum once. Memory is that of one slice. PyTorch's is `torch_step`.
+The steps do the same: count the real tokens of the whole update, form the mean of the gradients of
+`compute_loss` over the slices, in which losses are divided by an equal share of the tokens, and apply it
+once. Memory is that of one slice. PyTorch's is `torch_step`.
 """
 
 from typing import Any
@@ -10,14 +11,14 @@ import keras
 from keras import ops
 
 from keras_attention.ops.dispatch import backend_choice
+from keras_attention.training.losses import divided_by
 
 
 def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
     """Return what Keras expects of `train_step`, with the gradient of a batch formed in so many slices.
 
     Slice a holds the rows a, a + steps, a + 2 steps, ...: on JAX, where the rows lie spread over the
-    devices, so do those of each slice. The model's loss has `token_sum` and `token_count`, see
-    `keras_attention.LabelSmoothedCrossentropy`.
+    devices, so do those of each slice. The model's loss is a `keras_attention.LabelSmoothedCrossentropy`.
     """
     step = backend_choice("Gradient accumulation", tensorflow=_tensorflow, jax=_jax)
     return step(model, steps, *args)
@@ -36,13 +37,13 @@ def _tensorflow(model, steps, data):
             (x, y, sample_weight),
         )
     count = token_count(model, y, sample_weight)
-    replicas = model.distribute_strategy.num_replicas_in_sync
 
     def add_slice(index, total, gradients):
         x, y, sample_weight = map_tensors(lambda t: t[:, index], slices)
         with tf.GradientTape() as tape:
             y_pred = model(x, training=True)
-            value = model.share_of_loss(x, y, y_pred, sample_weight, count, steps * replicas)
+            with divided_by(count / steps):
+                value = model.compute_loss(x, y, y_pred, sample_weight, training=True) / steps
             scaled = model.optimizer.scale_loss(value)
         new = tape.gradient(
             scaled, [w.value for w in weights], unconnected_gradients=tf.UnconnectedGradients.ZERO
@@ -59,7 +60,8 @@ def _tensorflow(model, steps, data):
         parallel_iterations=1,
     )
     # Keras' tracker takes the mean over the replicas; their shares are to be summed.
-    _loss_tracker(model).update_state(total * tf.cast(replicas, total.dtype), sample_weight=rows)
+    replicas = tf.cast(model.distribute_strategy.num_replicas_in_sync, total.dtype)
+    _loss_tracker(model).update_state(total * replicas, sample_weight=rows)
     model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
     return model.get_metrics_result()
 
@@ -77,20 +79,19 @@ def _jax(model, steps, state, data):
     )
     count = token_count(model, y, sample_weight)
 
-    def slice_loss(trainable, non_trainable, x, y, sample_weight):
-        y_pred, non_trainable, losses = model.stateless_call(
-            trainable, non_trainable, x, training=True, return_losses=True
-        )
-        value = model.share_of_loss(x, y, y_pred, sample_weight, count, steps, losses)
-        with keras.StatelessScope(_mapping(model.optimizer.variables, optimizer_state)):
-            scaled = model.optimizer.scale_loss(value)
-        return scaled, (value, y_pred, non_trainable)
+    def slice_loss(trainable, non_trainable, metrics_state, *data):
+        with divided_by(count / steps):
+            scaled, (value, *others) = model.compute_loss_and_updates(
+                trainable, non_trainable, metrics_state, *data, True, optimizer_state
+            )
+        return scaled / steps, (value / steps, *others)
 
     def add_slice(carry, data):
         total, gradients, non_trainable, metrics_state = carry
-        (_, (value, y_pred, non_trainable)), new = jax.value_and_grad(slice_loss, has_aux=True)(
-            trainable, non_trainable, *data
+        (_, aux), new = jax.value_and_grad(slice_loss, has_aux=True)(
+            trainable, non_trainable, metrics_state, *data
         )
+        value, y_pred, non_trainable, metrics_state = aux
         gradients = [a + b for a, b in zip(gradients, new, strict=True)]
         x, y, sample_weight = data
         with keras.StatelessScope(_mapping(model.metrics_variables, metrics_state)) as scope:
@@ -113,8 +114,8 @@ def _jax(model, steps, state, data):
 
 def token_count(model: keras.Model, y: Any, sample_weight: Any) -> Any:
     """Return the real tokens of the whole update, in the dtype of the loss."""
-    is_float64 = model.compute_dtype == "float64"  # A user's own loss may know no `dtype`.
-    return model.loss.token_count(y, sample_weight, **{"dtype": "float64"} if is_float64 else {})
+    dtype = "float64" if model.compute_dtype == "float64" else "float32"
+    return model.loss.token_count(y, sample_weight, dtype)
 
 
 def map_tensors(function: Any, data: Any) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.training.losses import divided_by
 from keras_attention.training.processes import process_count
 
-# Inputs, labels and sample weights of a slice, and the number of tokens in the whole update, or None.
+# Inputs, labels and sample weights of a slice, and what its loss is divided by; None if by its own tokens.
 Data = tuple[Any, Any, Any, Any]
 
 
@@ -19,10 +20,8 @@ def loss_and_logs(model: keras.Model, data: Data) -> tuple[Any, Any]:
     x, y, sample_weight, token_count = data
     shares = model.accumulation_steps * process_count()
     y_pred = model(x, training=True)
-    if token_count is None:
+    with divided_by(token_count):
         loss = model.compute_loss(x, y, y_pred, sample_weight, training=True) / shares
-    else:
-        loss = model.share_of_loss(x, y, y_pred, sample_weight, token_count, shares)
     rows = next(tensor for tensor in keras.tree.flatten(x) if tensor is not None).shape[0]
     # The tracker takes the mean over rows; the shares are to be summed.
     model._loss_tracker.update_state(ops.stop_gradient(loss) * shares, sample_weight=rows)

@@ -7,6 +7,7 @@ import keras
 
 from keras_attention.models.accumulated_step import check_rows, map_tensors, token_count
 from keras_attention.models.compiled_loss import loss_and_logs
+from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.processes import (
     add_sums_of_processes,
     in_training_step,
@@ -81,9 +82,10 @@ def _gradients(model: keras.Model, weights: Sequence[keras.Variable], data: Any)
     steps = model.accumulation_steps
     if steps > 1:
         check_rows(y.shape[0], steps)
-    # A loss that can count the tokens is the mean over those of all slices and processes.
-    is_counted = steps * process_count() > 1 and hasattr(model.loss, "token_count")
-    count = token_count(model, y, sample_weight) if is_counted else None
+    # The mean over the tokens of all slices and processes; of Keras' losses the mean of their means.
+    shares = steps * process_count()
+    is_counted = shares > 1 and isinstance(model.loss, LabelSmoothedCrossentropy)
+    count = token_count(model, y, sample_weight) / shares if is_counted else None
     values = [torch_known.tensor_of(weight) for weight in weights]
     for value in values:
         value.grad = None

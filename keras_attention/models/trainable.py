@@ -5,7 +5,7 @@ import importlib.util
 import inspect
 import math
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -14,6 +14,7 @@ from keras_attention.models.accumulated_step import accumulated_train_step, chec
 from keras_attention.models.compiled_loss import CompiledLoss
 from keras_attention.models.torch_step import KnownInFit, torch_train_step
 from keras_attention.ops.dispatch import backend_choice
+from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.utils.arguments import Count, checked
 from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import static_shape
@@ -59,9 +60,9 @@ class TrainableModel(keras.Model):
 
         Args:
             optimizer: As for Keras.
-            loss: As for Keras. Accumulation needs a loss with `token_sum` and `token_count`, such as
-                `keras_attention.LabelSmoothedCrossentropy`: the mean is over the tokens of the whole
-                update, and a loss that averages each slice cannot give it.
+            loss: As for Keras. Accumulation needs a `keras_attention.LabelSmoothedCrossentropy`: the mean
+                is over the tokens of the whole update, and a loss that averages each slice cannot give it.
+                Of all else that `compute_loss` adds, the mean over the slices counts.
             accumulation_steps: Number of slices A into which each batch is cut. The slices are
                 processed one after the other, and one update follows: it needs the memory of B / A rows
                 and gives the result of B. The rows of a batch (on each replica) must be a multiple of
@@ -73,7 +74,7 @@ class TrainableModel(keras.Model):
 
         Raises:
             ValueError: `accumulation_steps` is not a positive integer, or with accumulation: the loss
-                does not have the two methods, or the optimizer accumulates by itself; loss scaling
+                is another one, or the optimizer accumulates by itself; loss scaling
                 (float16) under a strategy with several replicas; or weights in float16.
         """
         _refuse_pure_float16(self.dtype_policy)
@@ -216,31 +217,6 @@ class TrainableModel(keras.Model):
         """
         return None
 
-    def share_of_loss(
-        self,
-        x: Any,
-        y: Any,
-        y_pred: Any,
-        sample_weight: Any,
-        token_count: Any,
-        shares: int,
-        losses: Sequence[Any] | None = None,
-    ) -> Any:
-        """Return what a slice adds to the loss of an update.
-
-        Args:
-            x, y, y_pred, sample_weight: Of the slice, as for `compute_loss`.
-            token_count: The number of tokens in the whole update.
-            shares: Number of slices in the update, on all replicas. What layers add is the mean over them.
-            losses: What layers have added. Defaults to `losses` of the model.
-        """
-        added = self.added_sum(x)
-        total = self.loss.token_sum(y, y_pred, sample_weight)
-        loss = (total if added is None else total + added) / token_count
-        for one in self.losses if losses is None else losses:
-            loss = loss + keras.ops.cast(keras.ops.sum(one), loss.dtype) / shares
-        return loss
-
     def compute_loss(
         self,
         x: Any = None,
@@ -293,12 +269,12 @@ class TrainableModel(keras.Model):
 
 
 def _check_loss(loss: Any) -> None:
-    if not (hasattr(loss, "token_sum") and hasattr(loss, "token_count")):
+    if not isinstance(loss, LabelSmoothedCrossentropy):
         raise ValueError(
-            "Gradient accumulation needs a loss with the methods `token_sum` and `token_count`, so that "
-            "every token of the update weighs the same: use keras_attention."
-            "LabelSmoothedCrossentropy (with label_smoothing=0 for plain cross-entropy), or "
-            f"accumulation_steps=1. Received: loss={loss!r}"
+            "Gradient accumulation needs a loss that can be divided by the tokens of the whole update, so "
+            "that each of them weighs the same: use keras_attention.LabelSmoothedCrossentropy "
+            "(with label_smoothing=0 for plain cross-entropy), or accumulation_steps=1. Received: "
+            f"loss={loss!r}"
         )
 
 

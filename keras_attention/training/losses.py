@@ -1,6 +1,9 @@
 """The label-smoothed loss (section 5.4 of the paper)."""
 
+import contextlib
 import math
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -12,6 +15,25 @@ from keras_attention.ops.operations import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
 from keras_attention.utils.arguments import Rate, checked
 from keras_attention.utils.checks import check_integer, check_numbers, static_shape
+
+
+class OfThread(threading.local):
+    """What the losses of a thread, such as a replica's, are divided by in place of their own tokens."""
+
+    token_count: Any = None
+
+
+_own = OfThread()
+
+
+@contextlib.contextmanager
+def divided_by(token_count: Any) -> Iterator[None]:
+    """Within this context `LabelSmoothedCrossentropy.token_count` is this, unless it is None: of a slice."""
+    before, _own.token_count = _own.token_count, token_count
+    try:
+        yield
+    finally:
+        _own.token_count = before
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -105,6 +127,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         Returns:
             A scalar.
         """
+        if _own.token_count is not None:
+            return ops.cast(_own.token_count, dtype)
         weights = label_weights(y_true, self.pad_token_id, sample_weight, dtype=dtype)
         count = sum_over_replicas(ops.sum(weights))
         # Not `ops.maximum`, which is float32 for float64 on PyTorch.

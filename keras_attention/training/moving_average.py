@@ -25,6 +25,7 @@ def with_moving_average(model: keras.Model) -> Iterator[None]:
     JAX, this brings its weights up to date.
     """
     optimizer: Any = getattr(model, "optimizer", None)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of `LossScaleOptimizer`
     pairs = list(getattr(optimizer, "moving_averages", ()))
     if not pairs or int(keras.ops.convert_to_numpy(optimizer.iterations)) == 0:
         yield

@@ -136,9 +136,12 @@ class Adam(keras.optimizers.Adam):
         # After the constraints. An update that was not finite, and all after it, change nothing.
         before = ops.subtract(ops.cast(self.iterations, "float32"), 1.0)
         decay = ops.minimum(self.moving_average, ops.divide(before, ops.add(before, 10.0)))
-        share = ops.where(
-            ops.equal(ops.convert_to_tensor(self._first_nonfinite), 0), 1.0 - decay, 0.0
-        )
+        is_good = ops.equal(ops.convert_to_tensor(self._first_nonfinite), 0)
+        if self.gradient_accumulation_steps:  # of Keras: most steps are part of an update
+            steps = ops.convert_to_tensor(self._iterations)
+            is_whole = ops.equal(ops.mod(steps, self.gradient_accumulation_steps), 0)
+            is_good = ops.logical_and(is_good, is_whole)
+        share = ops.where(is_good, 1.0 - decay, 0.0)
         for variable, average in self.moving_averages:
             old, new = (ops.convert_to_tensor(v) for v in (average, variable))
             average.assign(
@@ -164,19 +167,22 @@ class Adam(keras.optimizers.Adam):
         number = ops.add(self.iterations, 1)
         return AdamStep(learning_rate, number, self.beta_1, self.beta_2, self.epsilon)
 
+    def _clip_gradients(self, grads: Any) -> Any:
+        """Override Keras' hook: what is clipped is the sum over the replicas."""
+        return super()._clip_gradients(sum_over_replicas(list(grads)))
+
     # Keras' hook for the update of all variables, which each backend overrides in its own way.
     def _backend_update_step(
         self, grads: Any, trainable_variables: Any, learning_rate: Any
     ) -> None:
-        gradients = sum_over_replicas(list(grads))
-        is_good = self._watch(gradients)
+        is_good = self._watch(grads)
         update = backend_choice(
             "Adam",
             tensorflow=self._update_one_by_one,
             torch=self._update_at_once,
             default=self._update_and_select,
         )
-        for pairs, rate in self._groups(gradients, trainable_variables, learning_rate):
+        for pairs, rate in self._groups(grads, trainable_variables, learning_rate):
             update(is_good, *map(list, zip(*pairs, strict=True)), rate)
 
     def _groups(self, gradients: Any, variables: Any, learning_rate: Any) -> list[tuple[Any, Any]]:

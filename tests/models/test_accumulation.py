@@ -124,7 +124,7 @@ def test_steps_must_be_a_positive_integer(steps):
 
 @pytest.mark.backends("torch")
 def test_what_cannot_be_accumulated_is_refused():
-    with pytest.raises(ValueError, match="token_sum.*LabelSmoothedCrossentropy"):
+    with pytest.raises(ValueError, match="LabelSmoothedCrossentropy"):
         compiled_model(2, loss="sparse_categorical_crossentropy")
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
         compiled_model(2, Adam(0.1, gradient_accumulation_steps=2))

@@ -39,14 +39,22 @@ class Adding(Transformer):
         return super().call(inputs, **kwargs)
 
 
-def fitted(kind, change=lambda model: None, slices=1, rate=0.0):
+class Squaring(Transformer):
+    """A user's model with a loss of its own beside."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        return loss + ops.mean(ops.square(y_pred))
+
+
+def fitted(kind, change=lambda model: None, slices=1, rate=0.0, **options):
     """The loss of the second epoch, after an update at this rate."""
     model = kind(
         V, num_layers=2, hidden_dim=8, intermediate_dim=16, num_heads=2, dropout=0.0, seed=1
     )
     change(model)
     loss = LabelSmoothedCrossentropy(0.1)
-    model.compile(keras.optimizers.SGD(rate), loss, accumulation_steps=slices)
+    model.compile(keras.optimizers.SGD(rate), loss, accumulation_steps=slices, **options)
     return model.fit(INPUTS, LABELS, verbose=0, batch_size=B, epochs=2).history["loss"][-1]
 
 
@@ -84,6 +92,13 @@ def test_a_loss_of_outputs_counts_also_in_slices():
     assert whole > fitted(Transformer, rate=0.02) + 1e-3
     assert fitted(Transformer, of_outputs, B, rate=0.02) == pytest.approx(whole, abs=1e-5)
     assert fitted(Transformer, of_outputs) > whole + 1e-2
+
+
+@pytest.mark.parametrize("kind, options", [(Squaring, {}), (Transformer, {"loss_weights": 0.25})])
+def test_slices_have_the_whole_loss_that_was_compiled(kind, options):
+    whole = fitted(kind, rate=0.1, **options)
+    assert whole != pytest.approx(fitted(Transformer, rate=0.1), rel=0.01)
+    assert fitted(kind, rate=0.1, slices=B, **options) == pytest.approx(whole, rel=1e-5)
 
 
 def test_a_layer_that_is_frozen_between_two_fits_stays_as_it_is():

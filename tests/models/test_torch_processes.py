@@ -36,6 +36,7 @@ with open(f"{sys.argv[1]}/{index}.json", "w") as file:
 def fitted(strategy=None, rows=slice(None)):
     """The histories of our loss, whole, in slices and compiled, and of Keras' loss."""
     ways = {"whole": {}, "slices": {"accumulation_steps": 2}, "stock": {"loss": stock_loss()}}
+    ways["weighted"] = {"loss_weights": 0.25}
     if shutil.which("g++"):
         ways["compiled"] = {"jit_compile": True, "accumulation_steps": 2}
     return {name: history(strategy, rows, **way) for name, way in ways.items()}
