@@ -221,6 +221,11 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     if options.source_prefix is not None:
         # A copy: the same model, read once, may translate again without.
         tokenizer = copy.copy(translator.tokenizer)
+        if options.target_language is not None and tokenizer.tags:
+            raise ValueError(
+                f"--target-language puts '{tokenizer.source_prefix}' before each line. Leave it out, or "
+                f"--source-prefix. Received: --source-prefix {options.source_prefix}"
+            )
         tokenizer.source_prefix = None if options.source_prefix == NONE else options.source_prefix
         translator = dataclasses.replace(translator, tokenizer=tokenizer)
     beside = {name: getattr(options, file) is not None for name, file in BESIDE.items()}

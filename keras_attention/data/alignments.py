@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.joints import BYTE
+from keras_attention.data.normalization import NORMALIZATIONS, normalize
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.token_chunks import CHUNK_PAIRS, SIDES
 from keras_attention.data.token_store import TokenStore
@@ -153,10 +154,13 @@ def links_between(
     target: Sequence[int],
     weights: np.ndarray,
     splits_scripts: bool = False,
+    texts: tuple[str, str] | None = None,
 ) -> Links:
     """Return the links of a pair of token ids from weights (T, S): of each target word, its source word.
 
     With `splits_scripts`, words are those of `word_spans`. All words of the same tokens have the same links.
+    With `texts`, words are numbered as they stand there: normalisation may leave out some of them, and
+    word-pieces split punctuation off.
     """
     pieces = [
         [piece_of(tokenizer, token, side) for token in ids]
@@ -178,12 +182,51 @@ def links_between(
     # Weights are summed over the pieces of the word that is read from, and averaged over those that read.
     means = rows / rows.sum(axis=1, keepdims=True)
     words = means @ weights[: len(target), : len(source)] @ columns.T
-    return tuple(
+    links = [
         (word, number)
         for number, best in enumerate(words.argmax(axis=1))
         for word, positions in enumerate(sides[0])
         if positions == sides[0][best]
+    ]
+    if texts is None:
+        return tuple(links)
+    normalization = getattr(tokenizer, "normalization", NORMALIZATIONS[0])
+    (owners, _), (numbers, chosen) = (
+        _places(words, own, text, splits_scripts, normalization)
+        for words, own, text in zip(sides, pieces, texts, strict=True)
     )
+    found = {(owners[word], numbers[number]) for word, number in links if number in chosen}
+    return tuple(sorted(found, key=lambda link: link[::-1]))
+
+
+def _places(
+    words: Sequence[Sequence[int]],
+    pieces: Sequence[str],
+    text: str,
+    splits_scripts: bool,
+    normalization: str,
+) -> tuple[list[int], set[int]]:
+    """Return the number of the word of a text in which each word of tokens begins, and one for each of those.
+
+    Words are as they are where their letters are not those of the text.
+    """
+
+    def letters(one: str) -> str:
+        return "".join(normalize(one, normalization).split())
+
+    spans = [text[slice(*span)] for span in word_spans(text)] if splits_scripts else text.split()
+    contents = ["".join("".join(bare_piece(pieces[i]) for i in word).split()) for word in words]
+    owners = [number for number, own in enumerate(map(letters, spans)) for _ in own]
+    if "".join(contents) != "".join(map(letters, spans)) or not owners:
+        return [*range(len(words))], {*range(len(words))}
+    starts = itertools.accumulate(map(len, contents), initial=0)
+    numbers = [owners[min(start, len(owners) - 1)] for start, _ in zip(starts, words, strict=False)]
+    # Of a word and its punctuation the longest part is the word.
+    longest: dict[int, int] = {}
+    for index, number in enumerate(numbers):
+        if number not in longest or len(contents[index]) > len(contents[longest[number]]):
+            longest[number] = index
+    return numbers, {*longest.values()}
 
 
 def _split(words: Sequence[Sequence[int]], pieces: Sequence[str]) -> list[list[int]]:

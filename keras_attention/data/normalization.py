@@ -80,8 +80,9 @@ def with_normalization(model: bytes) -> bytes:
     """Return a "bpe" tokenizer's model with its normalisation inside, for programs that do not normalise.
 
     They get the ids of `Tokenizer.encode`. Differences are left in text that nobody writes: several marks of
-    one letter in an order that is not canonical, an invisible character between a letter and its mark, and
-    the character NUL. A model that normalises already stays as it is.
+    one letter in an order that is not canonical, or of which a later one is composed with the letter, an
+    invisible character between a letter and its mark, and the character NUL. A model that normalises already
+    stays as it is.
     """
     try:
         from sentencepiece import sentencepiece_model_pb2

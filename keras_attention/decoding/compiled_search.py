@@ -69,6 +69,4 @@ class CompiledSearch:
         cache = self._model.initial_cache(rows, rules.beam_size, longest)
         constraint = None if self._constraint is None else self._constraint.constraint
         choice = Choice(constraint, state, None if rules.sampling is None else uniforms)
-        return find_hypotheses(
-            Steps(step, cache), max_lengths, rules, RANKS[stop], longest, choice
-        )
+        return find_hypotheses(Steps(step, cache), max_lengths, rules, RANKS[stop], longest, choice)

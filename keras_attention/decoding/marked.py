@@ -113,13 +113,14 @@ class MarkedTranslator:
                 tokenizer,
                 sources,
                 targets,
+                [(marked[row].plain, results[row][column].text) for row, column in places],
                 head,
                 is_predicting,
                 splits_scripts=True,
             )
         for (row, column), found in zip(places, links, strict=True):
             each = results[row][column]
-            # The tokenizer may count other words than stand between spaces: it normalises.
+            # The words of tokens that are no text, such as an unknown one's, may be others.
             sizes = len(word_spans(marked[row].plain)), len(word_spans(each.text))
             known = [link for link in found if link[0] < sizes[0] and link[1] < sizes[1]]
             text = marked[row].carried(each.text, known)

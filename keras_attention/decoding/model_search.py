@@ -93,6 +93,7 @@ class ModelSearch:
         needs = {"constraint": constraint, "sampling": sampling, "restrictions": rules}
         wanted = {name for name, value in needs.items() if value is not None}
         self._needs = frozenset(wanted | ({"ensemble"} if self._rules.are_scores else set()))
+        self._made_of = self._kinds_of_weights()
         # Of what a search must be able to do; more than one if a call asks for more than others.
         self._selectors: dict[frozenset[str], tuple[Selector | None, str]] = {}
         # Of whether there are phrases and prefixes.
@@ -104,9 +105,18 @@ class ModelSearch:
 
     def _selector(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
         """Return the engines for the model, or None and the reason for using the plain search."""
+        if (made_of := self._kinds_of_weights()) != self._made_of:
+            self._made_of = made_of
+            for cache in (self._selectors, self._programs, self._plain):
+                cache.clear()
         if needs not in self._selectors:
             self._selectors[needs] = self._select(needs)
         return self._selectors[needs]
+
+    def _kinds_of_weights(self) -> list[Any]:
+        """Return what `enable_lora`, `merge_lora` and `quantize` change, which make new variables."""
+        names = "lora_rank", "quantized"
+        return [getattr(one, name, None) for one in self._models for name in names]
 
     def _needs_of(self, asked: tuple[bool, bool]) -> frozenset[str]:
         names = ("constraint", "restrictions")  # what phrases and prefixes need

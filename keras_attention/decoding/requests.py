@@ -17,7 +17,7 @@ from keras_attention.decoding.batching import LARGEST_BUFFER, Batching
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.checks import counted, has_surrogate
 from keras_attention.utils.scripts import has_no_spaces
-from keras_attention.utils.sides import encode_side, end_of, start_of
+from keras_attention.utils.sides import encode_side, end_of, start_of, unknown_of
 
 SHOWN_LETTERS = 60
 # Marks that stand behind a word, not those of ".com".
@@ -111,12 +111,15 @@ class RequestReader:
         if prefixes is not None:
             _check_each("prefixes", prefixes, texts, _is_text)
             begun = [ids or self._start for ids in encode_side(tokenizer, prefixes, "target")]
+            for row, ids in enumerate(begun):
+                _check_spelled(tokenizer, row, prefixes[row], ids)
         wanted: list[list[Sequence[int]]] = [[] for _ in texts]
         if phrases is not None:
             _check_each("phrases", phrases, texts, _is_phrases)
             pairs = [(row, phrase) for row, entry in enumerate(phrases) for phrase in entry]
             found = phrase_ids(tokenizer, [phrase for _, phrase in pairs])
-            for (row, _), ids in zip(pairs, found, strict=True):
+            for (row, phrase), ids in zip(pairs, found, strict=True):
+                _check_spelled(tokenizer, row, phrase, ids)
                 if not contains(begun[row], ids, joints_of(tokenizer), is_ended=False):
                     wanted[row].append(ids)
         requests = list(map(self._request, range(len(texts)), texts, sources, begun, wanted))
@@ -254,6 +257,15 @@ def _check_each(
             raise ValueError(
                 f"`{name}` must hold {what} for each text. Received: {name}[{index}]={entry!r}"
             )
+
+
+def _check_spelled(tokenizer: Any, row: int, asked: str, ids: Sequence[int]) -> None:
+    if unknown_of(tokenizer, "target") in ids:
+        raise WrongText(
+            row,
+            "cannot have the translation that is asked for: the vocabulary has not all characters of "
+            f"{asked[:SHOWN_LETTERS]!r}.",
+        )
 
 
 def _is_text(entry: Any) -> bool:

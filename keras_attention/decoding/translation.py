@@ -134,6 +134,7 @@ def word_links(
     tokenizer: Any,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
+    texts: Sequence[tuple[str, str]],
     head: Sequence[int] | None,
     is_predicting: bool,
     splits_scripts: bool = False,
@@ -141,7 +142,7 @@ def word_links(
     """Return the links of pairs of token ids: of each target word, the source word that it comes from.
 
     `model` is what `attention_of` returns; sources end as the model reads them, targets have no end token.
-    For `splits_scripts` see `links_between`.
+    Words are numbered as in `texts`, a source and a target each. For `splits_scripts` see `links_between`.
     """
     links: list[Links] = [()] * len(sources)
     rows = [row for row, pair in enumerate(zip(sources, targets, strict=True)) if all(pair)]
@@ -151,7 +152,7 @@ def word_links(
         weights = _weights(model, tokenizer, *sides, head, is_predicting)
         for i, weights_of_pair in zip(batch, weights, strict=True):
             links[rows[i]] = links_between(
-                tokenizer, read[i], written[i], weights_of_pair, splits_scripts
+                tokenizer, read[i], written[i], weights_of_pair, splits_scripts, texts[rows[i]]
             )
     return links
 

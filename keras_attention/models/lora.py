@@ -57,7 +57,7 @@ class LowRankAdapted:
         with zeros, so the model computes at first what it did. The matrices are those of Keras' layers: A has
         W's axes but the last, and the rank; B the rank and W's last axis. Everywhere else the model is the
         one with merged kernels: in its `spec()`, in engines, presets, exports, and in `model.save`. Call it
-        before `compile`, and before a `Translator` is made of the model.
+        before `compile`.
 
         Args:
             rank: The rank r, at most that which the chosen kernels can have: K for queries and values.

@@ -25,7 +25,7 @@ class Quantizable:
         That is Keras' quantization: a row of a product's input is rounded in each call, a column of a matrix,
         or a token's row of a table, once, each by its largest number, so weights take about a fourth of the
         memory. The plain search translates with it; engines, presets and exports refuse it by name.
-        `model.save` and `keras.saving.load_model` keep it. Make a `Translator` afterwards.
+        `model.save` and `keras.saving.load_model` keep it.
 
         Args:
             mode: `"int8"`; Keras' other modes are refused.

@@ -80,7 +80,8 @@ def with_details(
     targets = [[*each.token_ids, *[tokenizer.end_token_id] * each.is_finished] for each in chosen]
     scores = token_log_probabilities(model, tokenizer, sources, targets, translator.show_progress)
     written = [each.token_ids for each in chosen]
-    links = word_links(model, tokenizer, sources, written, head, is_predicting)
+    both = [(texts[row], each.text) for (row, _), each in zip(pairs, chosen, strict=True)]
+    links = word_links(model, tokenizer, sources, written, both, head, is_predicting)
     result = [
         [dataclasses.replace(each, alignment=(), token_scores=()) for each in found]
         for found in translations
