@@ -346,7 +346,7 @@ PRIVATE_NAMES_OF_KERAS = {
         "_value_dim",
     },
     "layers/parts.py": {"_remat_mode"},
-    "layers/recompute.py": {"_flatten_layers"},
+    "layers/recompute.py": {"_flatten_layers", "_seed_generators"},
     "models/branched_attention.py": {"_kernel_initializer"},
     "models/lora.py": {"_flatten_layers"},
     "models/torch_step.py": {"_flatten_layers"},
