@@ -268,3 +268,30 @@ def test_letters_of_scripts_without_spaces(splits):
 def test_tokens_that_are_no_whole_letters_are_one_word():
     found = links_between(Pieces(), [0, 2], [4, 7, 8, 5], np.eye(4, 2), splits_scripts=True)
     assert found == ((0, 0),)
+
+
+class WordPieces:
+    pieces = ("the", "cat", ",", "## ", "s", "##at", "</s>")
+    end_token_id = 6
+
+    def id_to_token(self, number):
+        return self.pieces[number]
+
+
+@pytest.mark.parametrize(
+    "tokenizer, tokens, text, wanted",
+    [
+        # "the cat, sat" has a word for each row, and the comma is none.
+        (WordPieces(), [0, 1, 2, 3, 4, 5], "the cat, sat", [0, 1, 2]),
+        # A soft hyphen alone is a word of the text, and none of the tokens.
+        (Pieces(), [0, 2], "like \u00ad cats", [0, 2]),
+        # SentencePiece's mark is a space.
+        (Pieces(), [0, 2, 3], "like\u2581cats.", [0]),
+        # Other letters than those of the text: words are as they are.
+        (Pieces(), [0, 2], "dogs", [0, 1]),
+    ],
+)
+def test_words_are_numbered_as_in_the_text(tokenizer, tokens, text, wanted):
+    weights = np.eye(len(tokens))
+    links = links_between(tokenizer, tokens, tokens, weights, texts=(text, text))
+    assert links == tuple((number, number) for number in wanted)

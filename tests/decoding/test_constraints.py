@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from keras_attention import Translator, beam_search
+from keras_attention.data.joints import Joints
 from keras_attention.decoding import ForcedPrefix, RequiredPhrases, TextConstraint
 from keras_attention.spec import SpecError
 from keras_attention.spec.parts import as_array
@@ -227,3 +228,17 @@ def test_states_of_another_batch_are_refused():
     given = TextConstraint(constraint, lambda texts, *how: constraint.start([[2]], [4], how[1]))
     with pytest.raises(ValueError, match=r"must be tensors \(2, 3, \.\.\.\)"):
         given.of_batch(["a"], [4, 0], 3)
+
+
+@pytest.mark.backends("torch")
+def test_a_phrase_may_begin_at_the_last_free_position_within_a_word():
+    room, end, tokens = 4, 1, [0, 2, 3, 4, 5, 6, 7]
+    joints = Joints(np.zeros(8, "bool"), np.arange(8) == 5)  # Of "c@@ d" the first goes on.
+    constraint = RequiredPhrases(8, end, joints)
+    tables = LastToken(seed=3, num_sentences=1, vocabulary_size=8)
+    start = constraint.start([[(5, 6)]], [room], 400)
+    [got] = search(tables, [room], 400, end, constraint, start)
+    found = {found[:-1] for _, found, is_finished in got if is_finished}
+    behind = {(5, 6, token) for token in tokens}
+    before = {(token, 5, 6) for token in tokens if token != 5}  # which would join the phrase
+    assert found == {(5, 6)} | behind | before

@@ -5,11 +5,18 @@ import inspect
 import itertools
 
 import keras
+import numpy as np
 import pytest
 
 from keras_attention import Transformer, Translator
 from keras_attention.spec.parts import ACTIVATIONS
-from tests.decoding.letters import LetterTokenizer, assert_alike, random_texts, small_model
+from tests.decoding.letters import (
+    CopyModel,
+    LetterTokenizer,
+    assert_alike,
+    random_texts,
+    small_model,
+)
 from tests.spec.test_spec import gated_attention, own_attention
 
 BACKEND = keras.backend.backend()
@@ -110,3 +117,37 @@ def test_what_no_engine_runs_is_decoded_plainly(change):
     assert len(translator(["bed"])) == 1
     with pytest.raises(ValueError, match="decoder_block_2"):
         dataclasses.replace(translator, engine=BACKEND)
+
+
+@pytest.mark.backends("torch")
+def test_searches_of_threads_do_not_cut_each_other_off():
+    """A short text is searched while a long one is, as threads may."""
+
+    class Interrupted(CopyModel):
+        other = None
+
+        def encode(self, encoder_token_ids):
+            if self.other is not None and encoder_token_ids.shape[1] > 20:
+                other, self.other = self.other, None
+                other()
+            return super().encode(encoder_token_ids)
+
+    model = Interrupted()
+    translator = Translator(model, LetterTokenizer(31), beam_size=2, max_extra_length=2)
+    long = "abcdefgh" * 5
+    model.other = lambda: translator("ab")
+    assert translator(long) == long and model.other is None
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("engine", ["numpy", "plain", "torch"])
+def test_a_translator_sees_lora_and_eight_bits_that_come_later(engine):
+    model = small_model(key_dim=4)
+    tokenizer, options = LetterTokenizer(), {"beam_size": 2, "max_extra_length": 3}
+    early = Translator(model, tokenizer, engine=engine, **options)
+    before = early.translate("abc")[0].score
+    model.enable_lora(2)
+    for layer in model.lora_layers().values():
+        layer.lora_kernel_b.assign(np.full(layer.lora_kernel_b.shape, 0.5))
+    late = Translator(model, tokenizer, engine=engine, **options)
+    assert early.translate("abc")[0].score == late.translate("abc")[0].score != before

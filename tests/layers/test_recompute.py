@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention import LabelSmoothedCrossentropy, Transformer
+from keras_attention import LabelSmoothedCrossentropy, Transformer, TransformerEncoderBlock
 from keras_attention.layers.recompute import recomputed_call
 from tests.gradients import gradients
 
@@ -163,3 +163,58 @@ def test_inference_does_not_recompute(monkeypatch):
     model = Transformer(V, 1, D, F, N, recompute=True)
     inputs = {"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET}
     assert tuple(model(inputs).shape) == (B, T, V) and not called
+
+
+class Stateful(TransformerEncoderBlock):
+    """A user's block: statistics of batches, random numbers of its own, a loss."""
+
+    adds_loss = False
+
+    def build(self, shape):
+        super().build(shape)
+        self.statistics = keras.layers.BatchNormalization(momentum=0.5)
+        self.statistics.build(shape)
+        self.seeds = [keras.random.SeedGenerator(7)]
+
+    def call(self, inputs, training=None, **kwargs):
+        if self.adds_loss:
+            self.add_loss(ops.mean(ops.square(inputs)))
+        x = self.statistics(inputs, training=training)
+        if training:
+            x = keras.random.dropout(x, 0.5, seed=self.seeds[0])
+        return super().call(x, training=training, **kwargs)
+
+
+class Adding(Stateful):
+    adds_loss = True
+
+
+def fitted_with(kind, recompute):
+    """A model with blocks of a user's kind after two updates, and its losses."""
+
+    class Model(Transformer):
+        def make_block(self, side, **arguments):
+            return kind(**arguments) if side == "encoder" else super().make_block(side, **arguments)
+
+    model = Model(V, L, D, F, N, seed=3, recompute=recompute)
+    model.compile(keras.optimizers.SGD(0.5), LabelSmoothedCrossentropy())
+    inputs = {"encoder_token_ids": SOURCE, "decoder_token_ids": np.roll(TARGET, 1, axis=1)}
+    history = model.fit(inputs, TARGET, batch_size=B, epochs=2, shuffle=False, verbose=0)
+    return model, history.history["loss"]
+
+
+@pytest.mark.backends("tensorflow", "torch")  # JAX refuses, as it does without this package.
+@pytest.mark.parametrize("kind", [Stateful, pytest.param(Adding, marks=TORCH)])
+def test_a_users_block_changes_its_state_once(kind):
+    (plain, losses), (again, same) = (fitted_with(kind, recompute) for recompute in (False, True))
+    np.testing.assert_allclose(same, losses, rtol=1e-5)
+    for mine, expected in zip(again.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5)
+    moved = ops.convert_to_numpy(again.encoder_blocks[0].statistics.moving_mean)
+    assert np.abs(moved).max() > 1e-3
+
+
+@pytest.mark.backends("tensorflow")
+def test_a_loss_without_a_gradient_is_refused():
+    with pytest.raises(NotImplementedError, match="recompute=True: the loss that encoder_block"):
+        fitted_with(Adding, True)

@@ -62,6 +62,15 @@ def branches(strategy):
     return [keras.ops.convert_to_numpy(weight).tolist() for weight in weights]
 
 
+def clipped(strategy):
+    """The loss after each of three updates whose gradient is clipped, and the last norm."""
+    with distribution_scope(strategy, 2 if strategy else None):
+        model = Transformer(11, **SIZES, dropout=0.0, seed=3)
+        model.compile(Adam(0.01, global_clipnorm=0.1), LabelSmoothedCrossentropy())
+    fit = model.fit(INPUTS, LABELS, batch_size=4, epochs=3, shuffle=False, verbose=0)
+    return [*fit.history["loss"], model.optimizer.gradient_norm]
+
+
 def histories(folder):
     """Of a whole run on one device, and on two that accumulate over two slices each."""
     # No dropout: each replica, and each part, would draw other masks.
@@ -93,6 +102,7 @@ def main(folder):
     if keras.backend.backend() == "tensorflow":
         found = {
             "infinity": kept_after_infinity(),
+            "clipped": [clipped(None), clipped("mirrored")],
             "branches": [branches(None), branches("mirrored")],
             "histories": histories(folder),
         }

@@ -138,3 +138,30 @@ def test_its_settings_survive_saving():
     optimizer = Adam.from_config(Adam(moving_average=0.99).get_config())
     assert optimizer.moving_average == 0.99
     assert Adam.from_config(keras.optimizers.Adam().get_config()).moving_average is None
+
+
+def test_it_is_used_in_half_precision_which_wraps_the_optimizer(trained):
+    model, _ = trained
+    optimizer = model.optimizer
+    before = numbers(model.trainable_variables)
+    try:
+        model.optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        with with_moving_average(model):
+            used = numbers(model.trainable_variables)
+    finally:
+        model.optimizer = optimizer
+    for one, other, old in zip(used, averages(model), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert np.abs(one - old).max() > 1e-3
+
+
+def test_it_moves_once_for_each_update_that_keras_accumulates():
+    halves = Adam(0.1, moving_average=DECAY, gradient_accumulation_steps=2)
+    wholes = Adam(0.1, moving_average=DECAY)
+    one, other = keras.Variable([1.0, 2.0]), keras.Variable([1.0, 2.0])
+    for gradient in ([1.0, -1.0], [0.5, 2.0], [-1.0, 1.0]):
+        for _ in range(2):
+            halves.apply([keras.ops.convert_to_tensor(gradient)], [one])
+        wholes.apply([keras.ops.convert_to_tensor(gradient)], [other])
+        ours, theirs = (numbers(each for _, each in o.moving_averages) for o in (halves, wholes))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)

@@ -109,6 +109,13 @@ def test_branches_stay_on_the_simplex_and_learn_as_on_one_device(found):
 
 
 @pytest.mark.backends("tensorflow")
+def test_the_sum_of_all_replicas_is_clipped(found):
+    one, two = found["clipped"]
+    assert two == pytest.approx(one, rel=1e-5)
+    assert one[-1] == pytest.approx(0.1, rel=1e-4) and one[0] > one[2] + 0.01
+
+
+@pytest.mark.backends("tensorflow")
 def test_losses_of_a_whole_run_are_those_of_one_device(found, two_devices):
     assert all(f"Device: {count} CPU." in two_devices[1] for count in (1, 2))
     one, shared = found["histories"]
