@@ -320,7 +320,9 @@ def test_functions_have_few_parameters():
 
 # Keras' private names that the package overrides or reads: a new version of Keras may change them.
 OVERRIDDEN_HOOKS = {
+    "Adam._apply_weight_decay",
     "Adam._backend_update_step",
+    "Adam._clip_gradients",
     "MultiHeadAttention._compute_attention",
     "MultiHeadAttention._get_common_kwargs_for_sublayer",
     "MultiHeadAttention._masked_softmax",
@@ -352,9 +354,11 @@ PRIVATE_NAMES_OF_KERAS = {
     "models/torch_step.py": {"_flatten_layers"},
     "training/optimizer.py": {
         "_get_variable_index",
+        "_iterations",
         "_learning_rate",
         "_momentums",
         "_track_variable",
+        "_use_weight_decay",
         "_velocities",
         "_velocity_hats",
     },

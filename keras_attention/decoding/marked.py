@@ -106,16 +106,13 @@ class MarkedTranslator:
         if places:
             sources = encode_ended(tokenizer, [marked[row].plain for row, _ in places], "source")
             targets = [results[row][column].token_ids for row, column in places]
-            head, rows = asked_head(self.translator.card, self.head)
-            is_predicting = rows == "predicted"
             links = word_links(
                 self._attention,
                 tokenizer,
                 sources,
                 targets,
                 [(marked[row].plain, results[row][column].text) for row, column in places],
-                head,
-                is_predicting,
+                asked_head(self.translator.card, self.head),
                 splits_scripts=True,
             )
         for (row, column), found in zip(places, links, strict=True):

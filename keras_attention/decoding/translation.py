@@ -135,21 +135,21 @@ def word_links(
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     texts: Sequence[tuple[str, str]],
-    head: Sequence[int] | None,
-    is_predicting: bool,
+    asked: tuple[Any, str],
     splits_scripts: bool = False,
 ) -> list[Links]:
     """Return the links of pairs of token ids: of each target word, the source word that it comes from.
 
     `model` is what `attention_of` returns; sources end as the model reads them, targets have no end token.
-    Words are numbered as in `texts`, a source and a target each. For `splits_scripts` see `links_between`.
+    Words are numbered as in `texts`, a source and a target each; `asked` is what `asked_head` returns. For
+    `splits_scripts` see `links_between`.
     """
     links: list[Links] = [()] * len(sources)
     rows = [row for row, pair in enumerate(zip(sources, targets, strict=True)) if all(pair)]
     read, written = [sources[row] for row in rows], [targets[row] for row in rows]
     for batch in batches_of(read, written):
         sides = [read[i] for i in batch], [written[i] for i in batch]
-        weights = _weights(model, tokenizer, *sides, head, is_predicting)
+        weights = _weights(model, tokenizer, *sides, asked[0], asked[1] == "predicted")
         for i, weights_of_pair in zip(batch, weights, strict=True):
             links[rows[i]] = links_between(
                 tokenizer, read[i], written[i], weights_of_pair, splits_scripts, texts[rows[i]]

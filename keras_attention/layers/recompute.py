@@ -29,7 +29,7 @@ def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -
         NotImplementedError: On TensorFlow, if the layer adds a loss, which would have no gradient there.
     """
     arguments = {name: value for name, value in arguments.items() if value is not None}
-    generators = _seed_generators(layer)
+    generators = _generators_of(layer)
     # Copies: the variables advance while the second call still needs the old states.
     states = [ops.multiply(generator.state, 1) for generator in generators]
     draws = [0] * len(generators)
@@ -57,7 +57,7 @@ def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -
     return outputs
 
 
-def _seed_generators(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
+def _generators_of(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
     """Return the seed generators of a layer and its sub-layers, each once."""
     found: dict[int, keras.random.SeedGenerator] = {}
     for part in layer._flatten_layers():

@@ -69,7 +69,7 @@ def with_details(
             "lists of translations"
         )
     head, known_rows = asked_head(translator.card, head)
-    is_predicting = check_choice("rows", rows or known_rows, [*ROWS]) == "predicted"
+    asked = head, check_choice("rows", rows or known_rows, [*ROWS])
     pairs = [
         (row, column) for row, found in enumerate(translations) for column in range(len(found))
     ]
@@ -81,7 +81,7 @@ def with_details(
     scores = token_log_probabilities(model, tokenizer, sources, targets, translator.show_progress)
     written = [each.token_ids for each in chosen]
     both = [(texts[row], each.text) for (row, _), each in zip(pairs, chosen, strict=True)]
-    links = word_links(model, tokenizer, sources, written, both, head, is_predicting)
+    links = word_links(model, tokenizer, sources, written, both, asked)
     result = [
         [dataclasses.replace(each, alignment=(), token_scores=()) for each in found]
         for found in translations

@@ -171,6 +171,12 @@ class Adam(keras.optimizers.Adam):
         """Override Keras' hook: what is clipped is the sum over the replicas."""
         return super()._clip_gradients(sum_over_replicas(list(grads)))
 
+    def _apply_weight_decay(self, variables: Any) -> None:
+        """Override Keras' hook: weights decay in an update, once it is known that its gradient is finite."""
+
+    def _decay(self, variables: Any) -> None:
+        super()._apply_weight_decay(variables)
+
     # Keras' hook for the update of all variables, which each backend overrides in its own way.
     def _backend_update_step(
         self, grads: Any, trainable_variables: Any, learning_rate: Any
@@ -212,11 +218,21 @@ class Adam(keras.optimizers.Adam):
     def _update_one_by_one(
         self, is_good: Any, gradients: Any, variables: Any, learning_rate: Any
     ) -> None:
-        update_where(is_good, self.update_step, gradients, variables, learning_rate)
+        update_where(is_good, self._decaying_step, gradients, variables, learning_rate)
+
+    def _decaying_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        if self.weight_decay is not None and self._use_weight_decay(variable):
+            share = ops.cast(self.learning_rate * self.weight_decay, variable.dtype)
+            variable.assign_sub(variable * share)
+        self.update_step(gradient, variable, learning_rate)
 
     def _update_at_once(
         self, is_good: Any, gradients: Any, variables: Any, learning_rate: Any
     ) -> None:
+        if self.weight_decay is not None:
+            if not bool(is_good):
+                return
+            self._decay(variables)
         indices = [self._get_variable_index(variable) for variable in variables]
         is_done = not self.amsgrad and torch_adam_updates(
             variables,
@@ -236,6 +252,7 @@ class Adam(keras.optimizers.Adam):
         state = [*variables, *self._momentums, *self._velocities]
         state += self._velocity_hats if self.amsgrad else []
         before = [variable.value for variable in state]
+        self._decay(variables)
         super()._backend_update_step(gradients, variables, learning_rate)
         for variable, value in zip(state, before, strict=True):
             variable.assign(ops.where(is_good, variable.value, value))

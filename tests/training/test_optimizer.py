@@ -73,10 +73,13 @@ def gradients():
     return [[(s * rng.normal(size=n)).astype("float32") for n in sizes] for s in scales]
 
 
-@pytest.mark.parametrize("amsgrad", [False, True])
-def test_equals_keras_own_adam(gradients, amsgrad):
-    expected = updated(keras.optimizers.Adam(0.1, 0.9, 0.98, 1e-9, amsgrad=amsgrad), gradients)
-    got = updated(Adam(0.1, amsgrad=amsgrad), gradients)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"amsgrad": True}, {"weight_decay": 0.3}, {"amsgrad": True, "weight_decay": 0.3}],
+)
+def test_equals_keras_own_adam(gradients, options):
+    expected = updated(keras.optimizers.Adam(0.1, 0.9, 0.98, 1e-9, **options), gradients)
+    got = updated(Adam(0.1, **options), gradients)
     assert_each(got, expected, rtol=2e-5, atol=1e-6)
 
 
@@ -89,11 +92,12 @@ def test_records_the_norm_of_the_gradient(gradients):
     assert optimizer.first_nonfinite == 0
 
 
+@pytest.mark.parametrize("weight_decay", [None, 0.3])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_keeps_the_weights_before_a_gradient_that_is_not_finite(gradients, bad):
-    expected = updated(Adam(0.1), gradients[:2])
+def test_keeps_the_weights_before_a_gradient_that_is_not_finite(gradients, bad, weight_decay):
+    expected = updated(Adam(0.1, weight_decay=weight_decay), gradients[:2])
     gradients[2][1][4] = bad
-    optimizer = Adam(0.1)
+    optimizer = Adam(0.1, weight_decay=weight_decay)
     got = updated(optimizer, gradients)  # Two good updates, the bad one, two more.
     assert_each(got, expected)
     assert optimizer.first_nonfinite == 3
