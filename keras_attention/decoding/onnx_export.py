@@ -51,7 +51,8 @@ def export_onnx(
       `use_cache_branch` and `past_key_values.N.{decoder,encoder}.{key,value}` to `logits` and
       `present.N...`. One file begins and goes on, so that no weight is there twice;
     * `tokenizer/`, the tokenizer. `Translator.from_preset` reads the folder, runs it by onnxruntime and
-      searches as for any other model: the translations are the same;
+      searches as for any other model: with the same search settings, of which the folder has the number of
+      beams, the translations are the same;
     * if the tokenizer is one that `MarianTokenizer` can be, and K = U = D / N: `config.json`,
       `generation_config.json` and the files of `MarianTokenizer`, with the same ids. transformers'
       `generate` has another length penalty; see `export_hugging_face`.

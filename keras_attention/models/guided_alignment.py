@@ -46,7 +46,7 @@ class GuidedModel(TrainableModel):
     If the inputs of `fit` have `"alignments"`, float32 `(B, T, S)`, the loss of an update is the model's own
     plus `alignment_weight` times `-sum_tn a_tn log p_tn / tokens`: the cross-entropy between the alignment
     of a target token and the weights of the head, over the number of real target tokens of the whole
-    update. A row that is 0 has no loss.
+    update, each counted by its sample weight. A row that is 0 has no loss.
 
     Reference: [Jointly Learning to Align and Translate with Transformer Models (Garg et al.,
     2019)](https://arxiv.org/abs/1909.02074), equation 6.

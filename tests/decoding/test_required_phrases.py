@@ -69,8 +69,15 @@ def slow_search(row_of, words, phrases, prefix, limit, beam_size, forbidden):
             ]
             if spare <= sum(map(len, open_ones)):
                 may -= {i for i in may if open_ones and words.join(tokens[-1], i)}
-            if spare == 1:  # Nothing that the phrase that must come then would go on with.
-                may -= {i for i in may if any(words.join(i, phrase[0]) for phrase in left)}
+            if (
+                spare == 1
+            ):  # Nothing that the phrase that must come then would go on with, but one's own.
+                had = sum(words.had(each, tokens) for each in phrases)
+                helping = {
+                    i for i in nexts if sum(words.had(each, (*tokens, i)) for each in phrases) > had
+                }
+                joined = {i for i in may if any(words.join(i, phrase[0]) for phrase in left)}
+                may -= joined - helping
             if left and spare <= 0:
                 fewest = min(
                     range(len(left)), key=lambda i: len(left[i]) - words.had(left[i], tokens)
