@@ -18,9 +18,8 @@ def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -
     The backward pass calls the layer a second time to get its intermediate results: less memory, more
     time. Values and gradients are those of a plain call, dropout included: both calls draw from the same
     `SeedGenerator`s, the layer's and its sub-layers', which advance once, and only the first call assigns to
-    variables. `keras.RematScope` alone, in
-    Keras 3.15, advances them twice: with dropout its first update failed on PyTorch, and on JAX with mixed
-    precision.
+    variables. `keras.RematScope` alone, in Keras 3.15, advances them twice: with dropout its first update
+    failed on PyTorch, and on JAX with mixed precision.
 
     Pass `training` explicitly: the second call runs outside the model's call, which would set it. Tensors in
     `arguments`, such as masks, get no gradients; those that are None are left out, as in `call_part`.
@@ -45,8 +44,8 @@ def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -
         return outputs
 
     outputs = keras.remat(call)(*inputs)
-    of_weights = sum(weight.regularizer is not None for weight in layer.trainable_weights)
-    if backend_choice("Recomputing", tensorflow=len(layer.losses) > of_weights, default=False):
+    adds_loss = backend_choice("Recomputing", tensorflow=_adds_loss, default=lambda layer: False)
+    if adds_loss(layer):
         raise NotImplementedError(
             f"recompute=True: the loss that {layer.name} adds, such as by an `activity_regularizer`, would "
             "have no gradient on TensorFlow. Leave out `recompute`, or the loss, or train on PyTorch."
@@ -55,6 +54,12 @@ def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -
         for _ in range(count):
             generator.next()
     return outputs
+
+
+def _adds_loss(layer: keras.layers.Layer) -> bool:
+    """Whether a layer has added a loss; those of its weights' regularizers are the model's."""
+    of_weights = sum(weight.regularizer is not None for weight in layer.trainable_weights)
+    return len(layer.losses) > of_weights
 
 
 def _generators_of(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
