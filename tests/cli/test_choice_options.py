@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from keras_attention import Restrictions, Sampling, Tokenizer, Translator
+from keras_attention import Restrictions, Sampling, Tokenizer, Transformer, Translator
 from tests.cli.conftest import as_lines
 from tests.recipes.small_runs import untrained_run
 
@@ -240,3 +240,13 @@ def test_loops(translated, translator):
     rows = [json.loads(line)["translations"][0] for line in translated(*asked)]
     assert [row.get("had_loop", False) for row in rows] == [one.had_loop for one in wanted]
     assert [row["text"] for row in rows] == as_lines(one.text for one in wanted)
+
+
+def test_a_prefix_beside_the_tag_of_a_language_is_refused(command, refused, tmp_path):
+    tokenizer = Tokenizer.train(LINES, vocabulary_size=290, symbols=["<2de>", "<2fr>"])
+    model = Transformer(tokenizer.vocabulary_size, 1, 8, 12, 2, seed=3)
+    Translator(model, tokenizer, max_extra_length=2).save_to_preset(tmp_path / "preset")
+    asked = ("translate", tmp_path / "preset", "--target-language", "fr")
+    assert command(*asked, typed=LINES[:1]).err.count("Each line gets the prefix '<2fr>'") == 1
+    told = refused(*asked, "--source-prefix", "<2de>", typed=LINES[:1])
+    assert "--target-language puts '<2fr>' before each line" in told

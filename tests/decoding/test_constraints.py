@@ -242,3 +242,11 @@ def test_a_phrase_may_begin_at_the_last_free_position_within_a_word():
     behind = {(5, 6, token) for token in tokens}
     before = {(token, 5, 6) for token in tokens if token != 5}  # which would join the phrase
     assert found == {(5, 6)} | behind | before
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("asked", [{"prefixes": ["a", "c!"]}, {"phrases": [["a"], ["b", "c!"]]}])
+def test_what_the_vocabulary_cannot_spell_is_refused(asked):
+    translator = Translator(CopyModel(), LetterTokenizer(31), beam_size=2, max_extra_length=4)
+    with pytest.raises(ValueError, match=r"Text 1 .*vocabulary has not all characters of 'c!'"):
+        translator.translate(["ab", "cd"], **asked)
