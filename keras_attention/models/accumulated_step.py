@@ -43,7 +43,8 @@ def _tensorflow(model, steps, data):
         with tf.GradientTape() as tape:
             y_pred = model(x, training=True)
             with divided_by(count / steps):
-                value = model.compute_loss(x, y, y_pred, sample_weight, training=True) / steps
+                value = model.compute_loss(x, y, y_pred, sample_weight, training=True)
+            value = tf.cast(value, count.dtype) / steps  # Keras has made it float32.
             scaled = model.optimizer.scale_loss(value)
         new = tape.gradient(
             scaled, [w.value for w in weights], unconnected_gradients=tf.UnconnectedGradients.ZERO

@@ -52,14 +52,14 @@ def _step_of_parts(model, data, count, slices):
     data = keras.utils.unpack_x_y_sample_weight(data)
     tokens = model.loss.token_count(*data[1:])
     weights = model.trainable_weights
-    rows = len(data[1]) // count
+    rows, shares = len(data[1]) // count, count * slices
     total, sums = 0.0, None
     for first in range(0, rows * count, rows):
         model.zero_grad()
         for number in range(slices):
             x, y, weight = _cut(data, slice(first + number, first + rows, slices))
             y_pred = model(x, training=True)
-            value = model.loss.token_sum(y, y_pred, weight) / tokens
+            value = model.loss.token_sum(y, y_pred, weight) / (tokens / shares) / shares
             value.backward()
             total = total + value.detach()
             with torch.no_grad():
