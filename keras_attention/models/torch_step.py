@@ -82,10 +82,9 @@ def _gradients(model: keras.Model, weights: Sequence[keras.Variable], data: Any)
     steps = model.accumulation_steps
     if steps > 1:
         check_rows(y.shape[0], steps)
-    # The mean over the tokens of all slices and processes; of Keras' losses the mean of their means.
-    shares = steps * process_count()
-    is_counted = shares > 1 and isinstance(model.loss, LabelSmoothedCrossentropy)
-    count = token_count(model, y, sample_weight) / shares if is_counted else None
+    # Asked once for all slices, and outside of a compiled program: it may be of several processes.
+    is_counted = steps * process_count() > 1 and isinstance(model.loss, LabelSmoothedCrossentropy)
+    count = token_count(model, y, sample_weight) / steps if is_counted else None
     values = [torch_known.tensor_of(weight) for weight in weights]
     for value in values:
         value.grad = None

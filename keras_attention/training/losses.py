@@ -13,6 +13,7 @@ from keras import ops
 from keras_attention.ops.ids import comparable_ids, one_if_ids
 from keras_attention.ops.operations import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
+from keras_attention.training.processes import share_of_process
 from keras_attention.utils.arguments import Rate, checked
 from keras_attention.utils.checks import check_integer, check_numbers, static_shape
 
@@ -119,6 +120,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     def token_count(self, y_true: Any, sample_weight: Any = None, dtype: Any = "float32") -> Any:
         """Return the number of real tokens of the whole update, over all replicas; at least 1.
 
+        In an update of several processes on PyTorch, whose losses are averaged, it is an equal share of that.
+
         Args:
             y_true: Integer labels `(B, T)`: all rows of this replica.
             sample_weight: Optional weights broadcastable to `(B, T)`; tokens count by their weight.
@@ -132,7 +135,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         weights = label_weights(y_true, self.pad_token_id, sample_weight, dtype=dtype)
         count = sum_over_replicas(ops.sum(weights))
         # Not `ops.maximum`, which is float32 for float64 on PyTorch.
-        return ops.where(ops.less(count, 1.0), ops.ones_like(count), count)
+        return share_of_process(ops.where(ops.less(count, 1.0), ops.ones_like(count), count))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Return the loss of every token, `(B, T)`, padding included."""

@@ -221,6 +221,7 @@ class Adam(keras.optimizers.Adam):
         update_where(is_good, self._decaying_step, gradients, variables, learning_rate)
 
     def _decaying_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        # Keras' own decay asks all replicas to come together, which a branch cannot.
         if self.weight_decay is not None and self._use_weight_decay(variable):
             share = ops.cast(self.learning_rate * self.weight_decay, variable.dtype)
             variable.assign_sub(variable * share)

@@ -194,6 +194,11 @@ def sum_over_processes(tensors: Sequence[Any]) -> list[Any]:
     return tensors
 
 
+def share_of_process(total: Any) -> Any:
+    """Return an equal share of what is of all processes, within a training step; else all of it."""
+    return total / process_count() if _in_step else total
+
+
 def largest_of_all(values: Sequence[float]) -> list[float]:
     """Return the largest of each number over the processes, all of which must call it at the same point."""
     dist = _distributed()

@@ -35,8 +35,15 @@ with open(f"{sys.argv[1]}/{index}.json", "w") as file:
 
 def fitted(strategy=None, rows=slice(None)):
     """The histories of our loss, whole, in slices and compiled, and of Keras' loss."""
-    ways = {"whole": {}, "slices": {"accumulation_steps": 2}, "stock": {"loss": stock_loss()}}
-    ways["weighted"] = {"loss_weights": 0.25}
+    ways = {
+        "whole": {},
+        "slices": {"accumulation_steps": 2},
+        "stock": {"loss": stock_loss()},
+        "weighted": {"loss_weights": 0.25},
+        "within another": {
+            "loss": lambda labels, logits: LabelSmoothedCrossentropy()(labels, logits)
+        },
+    }
     if shutil.which("g++"):
         ways["compiled"] = {"jit_compile": True, "accumulation_steps": 2}
     return {name: history(strategy, rows, **way) for name, way in ways.items()}
@@ -52,7 +59,7 @@ def history(strategy, rows, loss=None, **options):
         model.decoder_blocks[0].feed_forward.outer.kernel.regularizer = keras.regularizers.L2(0.5)
         # Not Adam, for which a gradient of twice the size is the same.
         optimizer = keras.optimizers.SGD(0.1)
-        labels = LABELS if loss else PADDED
+        labels = LABELS if isinstance(loss, keras.losses.Loss) else PADDED
         loss = loss or LabelSmoothedCrossentropy(0.1)
         model.compile(optimizer, loss, metrics=[TokenAccuracy()], **options)
         inputs = {name: ids[rows] for name, ids in INPUTS.items()}
