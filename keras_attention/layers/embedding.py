@@ -1,5 +1,6 @@
 """The token embedding, one table for source, target and softmax (section 3.4 of the paper)."""
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,9 @@ from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
 from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.checks import check_integer
+
+# Whether the last call in this thread was of hidden states: Keras does not tell `compute_mask`.
+_last_call = threading.local()
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -111,7 +115,8 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         return {"D": self.hidden_dim}
 
     def axes_of(self, given: Mapping[str, Any]) -> Mapping[str, str]:
-        return {"inputs": "...D"} if given.get("reverse") else self.call_axes
+        _last_call.reverses = bool(given.get("reverse"))
+        return {"inputs": "...D"} if _last_call.reverses else self.call_axes
 
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         if reverse:
@@ -175,8 +180,10 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         return EmbeddingSpec(self.embeddings, reverse, self.logits_bias, self.pad_token_id)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        is_ids = not keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype))
-        if self.mask_zero and is_ids and self.pad_token_id is not None:
+        # Ids may be floats: those of a `Sequential` without an `Input` are.
+        is_float = keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype))
+        is_hidden = is_float and getattr(_last_call, "reverses", False)
+        if self.mask_zero and not is_hidden and self.pad_token_id is not None:
             return padding_mask(inputs, self.pad_token_id)
         return mask
 

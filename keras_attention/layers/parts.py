@@ -31,6 +31,7 @@ def needs_keras(owner: keras.layers.Layer, part: Any) -> bool:
         or kind.__call__ not in (Door.__call__, keras.layers.Layer.__call__)
         or not part.built
         or part.dtype_policy is not owner.dtype_policy
+        or isinstance(part.dtype_policy, keras.dtype_policies.DTypePolicyMap)
         # Keras decides at each call whether weights are read in the compute dtype.
         or (not (part.autocast and owner.autocast) and part.compute_dtype != part.variable_dtype)
         or part.activity_regularizer is not None

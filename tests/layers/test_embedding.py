@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention import TokenEmbedding
+from keras_attention import TokenEmbedding, TransformerEncoderBlock
 from tests.helpers import numpy
 
 B, T, V, D = 2, 3, 11, 5
@@ -116,6 +116,21 @@ def test_implicit_mask_if_asked_for():
     other = TokenEmbedding(V, D, pad_token_id=2, mask_zero=True)(IDS)
     np.testing.assert_array_equal(numpy(other._keras_mask).astype(bool), IDS != 2)
     assert getattr(TokenEmbedding(V, D)(IDS), "_keras_mask", None) is None
+
+
+@pytest.mark.parametrize("length", [T, D])  # with D, ids have the shape of hidden states
+def test_implicit_mask_in_a_sequential_model(length):
+    """Keras gives its first layer ids as floats there."""
+    ids = np.array([[5, 7, 3] + [0] * (length - 3), [2] * length])
+    embedding = TokenEmbedding(V, D, mask_zero=True)
+    masked = keras.Sequential([embedding])(ids)
+    np.testing.assert_array_equal(numpy(masked._keras_mask).astype(bool), ids != 0)
+    rows = numpy(masked)[0]
+    assert getattr(embedding(rows, reverse=True), "_keras_mask", None) is None
+    block = TransformerEncoderBlock(num_heads=1, intermediate_dim=16)
+    outputs = keras.Sequential([embedding, block])(ids)
+    alone = block(embedding(ids[:1, :3]))
+    np.testing.assert_allclose(numpy(outputs)[:1, :3], numpy(alone), atol=1e-5)
 
 
 @pytest.mark.backends("torch")

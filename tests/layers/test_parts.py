@@ -117,6 +117,18 @@ def test_what_needs_keras(change):
     assert needs_keras(made, made.feed_forward)
 
 
+def test_a_policy_for_each_layer():
+    policy = keras.dtype_policies.DTypePolicyMap()
+    policy["half/self_attention"] = "mixed_bfloat16"
+    made = TransformerEncoderBlock(num_heads=2, intermediate_dim=16, dtype=policy, name="half")
+    found = numbers(made(X))
+    attended = made.self_attention(X, X)
+    assert keras.backend.standardize_dtype(attended.dtype) == "bfloat16"
+    inner = made.self_attention_residual(X, keras.ops.cast(attended, "float32"))
+    expected = made.feed_forward_residual(inner, made.feed_forward(inner))
+    np.testing.assert_allclose(found, numbers(expected), atol=1e-5)
+
+
 @pytest.mark.backends("torch")
 def test_made_to_be_computed_again():
     with keras.RematScope("full"):
