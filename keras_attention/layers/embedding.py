@@ -18,6 +18,8 @@ from keras_attention.spec.parts import EmbeddingSpec, SpecError
 from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.checks import check_integer
 
+# The largest number up to which all whole numbers are exact.
+EXACT_UP_TO = {"float16": 2048, "bfloat16": 256}
 # Whether the last call in this thread was of hidden states: Keras does not tell `compute_mask`.
 _last_call = threading.local()
 
@@ -121,7 +123,7 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         if reverse:
             return unfold_leading_axes(self._project(fold_leading_axes(inputs)), inputs)
-        ids = comparable_ids(inputs)
+        ids = self._exact_ids(inputs)
         embedded = ops.take(self.embeddings, ops.cast(ids, "int32"), axis=0)
         return self._scaled(ops.cast(embedded, self.compute_dtype), ids)
 
@@ -137,13 +139,24 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
     def quantized_call(self, inputs: Any, reverse: bool = False) -> Any:
         """Keras' hook: its lookup or product in integers, with the scale, padding and bias of `call`."""
         if not reverse:
-            ids = comparable_ids(inputs)
+            ids = self._exact_ids(inputs)
             embedded = super().quantized_call(ops.cast(ids, "int32"))
             return self._scaled(ops.cast(embedded, self.compute_dtype), ids)
         logits = ops.cast(super().quantized_call(inputs, reverse=True), self.reverse_dtype)
         if self.logits_bias is None:
             return logits
         return ops.add(logits, ops.cast(self.logits_bias, self.reverse_dtype))
+
+    def _exact_ids(self, inputs: Any) -> Any:
+        """Return `comparable_ids`; a ValueError where their dtype has rounded some to other ids."""
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        if self.vocabulary_size > EXACT_UP_TO.get(dtype, self.vocabulary_size):
+            raise ValueError(
+                f"Token ids came to {self.name!r} as {dtype}, which rounds those above {EXACT_UP_TO[dtype]}. "
+                "Pass integers; a `Sequential` begins with keras.Input((None,), dtype='int32'), else its "
+                "first layer gets them in the compute dtype."
+            )
+        return comparable_ids(inputs)
 
     def _scaled(self, embedded: Any, ids: Any) -> Any:
         """Return rows of the table times `sqrt(D)`, zero for padding, NaN for what is no id."""

@@ -133,6 +133,19 @@ def test_implicit_mask_in_a_sequential_model(length):
     np.testing.assert_allclose(numpy(outputs)[:1, :3], numpy(alone), atol=1e-5)
 
 
+@pytest.mark.parametrize(("policy", "exact"), [("mixed_bfloat16", 256), ("mixed_float16", 2048)])
+def test_ids_that_were_rounded_are_refused(policy, exact):
+    """A `Sequential` gives its first layer ids in the compute dtype: 2047 would be 2048 in bfloat16."""
+    ids = np.array([[exact - 1, exact - 2]])
+    embedding = TokenEmbedding(exact, D, dtype=policy)
+    np.testing.assert_array_equal(
+        numpy(ops.cast(keras.Sequential([embedding])(ids), "float32")),
+        numpy(ops.cast(embedding(ids), "float32")),
+    )
+    with pytest.raises(ValueError, match=f"rounds those above {exact}"):
+        keras.Sequential([TokenEmbedding(exact + 1, D, dtype=policy)])(ids)
+
+
 @pytest.mark.backends("torch")
 def test_saves_and_loads(tmp_path):
     inputs = keras.Input((None,), dtype="int32")
