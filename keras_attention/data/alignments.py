@@ -40,7 +40,8 @@ class WordAlignments:
     """The word alignments of the training pairs of a corpus, all of them checked.
 
     A file has a line for each pair in Pharaoh form, such as `0-0 1-2`: numbers of a source and a target word,
-    from 0, where a word is what stands between spaces or tabs. A line may be empty. The true links of a
+    from 0, where a word is what stands between spaces or tabs; a tag before a source, which `write_corpus`
+    writes with it, is its first word. A line may be empty. The true links of a
     corpus count punctuation at the beginning or end of a word as a separate word: `Corpus.alignments`.
 
     Args:

@@ -15,6 +15,7 @@ from annotated_types import Ge
 from keras_attention.data.held_out import text_hash
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import Pair, ParallelText
+from keras_attention.data.symbols import without_tags
 from keras_attention.utils.arguments import Count, Has, check_fields, checked
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ class Filters:
     `max_length` of `TokenBatches`.)
 
     Args:
-        max_words: Largest number of words on a side, separated by white space; None for no limit.
+        max_words: Largest number of words on a side, separated by white space, tags before a source not
+            counted; None for no limit.
         max_ratio: Largest ratio of the numbers of words on both sides; None for no limit.
         drop_duplicates: Whether to keep only the first of equal pairs. They are compared normalised, by
             64-bit hashes: among 36 million pairs, the chance of losing one to a collision is 1 in 28,000.
@@ -55,7 +57,8 @@ class Filters:
 
     def rule_against(self, pair: Pair) -> int:
         """Return the number of the first rule that drops a pair, or `KEPT`; ignores duplicates."""
-        source, target = (len(normalize(side).split()) for side in pair)
+        sides = without_tags(pair[0]), pair[1]
+        source, target = (len(normalize(side).split()) for side in sides)
         if not source or not target:
             return EMPTY
         if self.max_words is not None and max(source, target) > self.max_words:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import Pair
+from keras_attention.data.symbols import without_tags
 
 DEFAULT_SHARE = 0.05
 DEFAULT_MAXIMUM = 1000
@@ -30,7 +31,7 @@ class SelectedPairs:
             if _is_unfit(pair):
                 if self._keep_unfit:
                     yield pair
-            elif self._low < text_hash(pair[0]) <= self._high:
+            elif self._low < source_hash(pair) <= self._high:
                 yield pair
 
 
@@ -42,6 +43,15 @@ def text_hash(*texts: str) -> int:
     """
     digest = hashlib.blake2b("\n".join(map(normalize, texts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
+
+
+def source_hash(pair: Pair, sides: int = 1) -> int:
+    """Return the hash of a pair's source, or with 2 `sides` of both: tags before the source do not count.
+
+    >>> source_hash(("<2de> a dog", "ein Hund")) == source_hash(("<2fr> a dog", "un chien"))
+    True
+    """
+    return text_hash(without_tags(pair[0]), *pair[1:sides])
 
 
 def found_in(
@@ -68,7 +78,7 @@ def found_in(
 
 
 def _hashes(pairs: Iterable[Pair], sides: int) -> Iterator[int]:
-    return (text_hash(*pair[:sides]) for pair in pairs if all(map(normalize, pair)))
+    return (source_hash(pair, sides) for pair in pairs if all(map(normalize, pair)))
 
 
 def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, SelectedPairs]:
@@ -76,7 +86,8 @@ def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, S
 
     Pairs with an empty side, or one of more than `LONGEST` characters, stay in the training part. All pairs
     with one source go to the same part, also where it is written with other spaces or in another Unicode
-    form, so that none is both held out and trained on. Memory grows with the held-out pairs only.
+    form, or with other tags before it, so that none is both held out and trained on. Memory grows with the
+    held-out pairs only.
 
     Args:
         pairs: Re-iterable of pairs, read once here and again by each part.
@@ -125,7 +136,7 @@ def _smallest_hashes(pairs: Iterable[Pair], number: int) -> tuple[int, list[int]
         if _is_unfit(pair):
             continue
         count += 1
-        value = text_hash(pair[0])
+        value = source_hash(pair)
         if value in kept or (len(heap) == number and value > -heap[0]):
             continue
         kept.add(value)

@@ -82,7 +82,7 @@ def with_normalization(model: bytes) -> bytes:
     They get the ids of `Tokenizer.encode`. Differences are left in text that nobody writes: several marks of
     one letter in an order that is not canonical, or of which a later one is composed with the letter, an
     invisible character between a letter and its mark, and the character NUL. A model that normalises already
-    stays as it is.
+    stays as it is, and so keeps invisible characters as far as it does itself.
     """
     try:
         from sentencepiece import sentencepiece_model_pb2

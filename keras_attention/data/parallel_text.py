@@ -117,17 +117,20 @@ class ParallelText:
         return self._summary
 
 
-def zip_lines(sides: Sequence[Iterator[str]], names: Sequence[Any]) -> Iterator[Pair]:
-    """Yield pairs of line i of one file and line i of another."""
-    for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
-        if source is None or target is None:
-            counts = [number + (line is not None) for line in (source, target)]
-            counts = [n + sum(1 for _ in side) for n, side in zip(counts, sides, strict=True)]
+def zip_lines(sides: Sequence[Iterator[str]], names: Sequence[Any]) -> Iterator[Any]:
+    """Yield tuples of line i of each of two or more files."""
+    for number, lines in enumerate(itertools.zip_longest(*sides)):
+        if None in lines:
+            counts = [
+                number + (line is not None) + sum(1 for _ in side)
+                for line, side in zip(lines, sides, strict=True)
+            ]
+            other = next(i for i, count in enumerate(counts) if count != counts[0])
             raise ValueError(
-                f"'{names[0]}' has {counts[0]} lines, '{names[1]}' has {counts[1]}. "
-                "Line i of one must be the translation of line i of the other."
+                f"'{names[0]}' has {counts[0]} lines, '{names[other]}' has {counts[other]}. "
+                "Line i of one must belong to line i of the other."
             )
-        yield source, target
+        yield lines
 
 
 class FilePairs:

@@ -30,6 +30,8 @@ TRAINER: dict[str, Any] = {
     # than asked, which `Tokenizer.train` documents.
     "minloglevel": 2,
 }
+# A text that models with another normalisation, or other marks of words, split in another way.
+TELLING = "The \ufb01rst \u2460"
 # SentencePiece starts threads anew for each list. For so many sentences of usual length they are no faster.
 FEW_ROWS = 256
 
@@ -113,12 +115,14 @@ class SentencePieces:
         known, ids = self._processor, range(self.vocab_size())
         # Scores of BPE are ranks, those of other models logarithms.
         is_ranked = all(known.get_score(i).is_integer() for i in ids)
-        if not (is_ranked and any(map(known.is_byte, ids))):
-            raise ValueError(
-                "`dropout` needs a model of BPE, with bytes for unknown characters, such as "
-                "`Tokenizer.train` makes."
-            )
-        return BpeDropout(self._processor, self.symbols)
+        if is_ranked and any(map(known.is_byte, ids)):
+            found = BpeDropout(self._processor, self.symbols)
+            if found.encode([TELLING], 0.0, 0) == self.encode([TELLING]):
+                return found
+        raise ValueError(
+            "`dropout` needs a model of BPE, with bytes for unknown characters, that rewrites no letters and "
+            "marks the beginnings of words, such as `Tokenizer.train` makes."
+        )
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Text of each row of ids."""

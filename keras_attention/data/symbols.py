@@ -16,7 +16,8 @@ MOST_SHOWN = 12  # languages
 # What a text may ask for that only a vocabulary can give; the second form is OPUS-MT's.
 TAG = re.compile(rf"{SYMBOL.pattern}|>>[^<>\s]+<<")
 
-
+# Symbols before a text. Unlike `SYMBOL`, it reads a long line but once.
+LEADING = re.compile(r"\s*(?:<[^<>,\s\u2581]+>\s+)+")
 # The language that it names.
 NAMED = re.compile(r">>([^<>\s]+)<<|<2([^<>\s]+)>")
 
@@ -60,6 +61,15 @@ def tags_of(text: str | None) -> list[str]:
     (['<bt>', '<2de>'], [])
     """
     return [word for word in (text or "").split() if TAG.fullmatch(word)]
+
+
+def without_tags(text: str) -> str:
+    """Return a source without the tags before it, which are no words of it.
+
+    >>> without_tags("<bt> <2de> a < b"), without_tags("<2de>")
+    ('a < b', '<2de>')
+    """
+    return text[match.end() :] if (match := LEADING.match(text)) else text
 
 
 def check_tags(name: str, tags: Iterable[str], tokenizer: Any) -> None:

@@ -284,7 +284,8 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
     def normalizing(self) -> Tokenizer:
         """Return the tokenizer with its normalisation in its SentencePiece model, for other programs.
 
-        The ids are the same. Tokenizers without such a model, or with one that normalises already, stay.
+        The ids are the same. Tokenizers without such a model stay, and those whose model normalises already:
+        it alone does not leave out the invisible characters that `encode` does.
 
         Raises:
             ImportError: If protobuf is not installed, which writes the normalisation.

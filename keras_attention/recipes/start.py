@@ -18,6 +18,7 @@ from keras_attention.spec.presets import preset_arguments
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import depths_of
 from keras_attention.utils.cooldown import finishing_steps
+from keras_attention.utils.languages import base_language
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.utils.sides import LANGUAGES
 
@@ -39,19 +40,35 @@ def start_of(preset: str) -> Loaded:
 def tokenizer_between(tokenizer: Any, corpus: Corpus) -> Any:
     """Return a copy of a pretrained model's tokenizer; of one for many languages, for those of a corpus.
 
-    Where the corpus has a name that the model does not know, the languages that the preset has are kept.
+    Where the corpus has a name that the model does not know, the languages that the preset has are kept. The
+    tag of a language takes the place of another one, but not before texts that have their own.
 
     Raises:
         ValueError: If it has none, either.
     """
     if not getattr(tokenizer, "languages", None):
-        return copy.copy(tokenizer)
+        return _tagged_between(copy.copy(tokenizer), corpus)
     named = {name: getattr(corpus, name) for name in LANGUAGES}
     chosen = [
         None if getattr(tokenizer, name) and code not in tokenizer.languages else code
         for name, code in named.items()
     ]
     return tokenizer.in_languages(*chosen)
+
+
+def _tagged_between(tokenizer: Any, corpus: Corpus) -> Any:
+    """Return a tokenizer whose prefix, if it names a language by a tag, names that of a corpus."""
+    tags: Mapping[str, str] = getattr(tokenizer, "tags", {})
+    known = {base_language(code): code for code in tags}
+    target = corpus.target_language
+    code = target if target in tags else known.get(base_language(target))
+    if tokenizer.source_prefix not in (None, *tags.values()):
+        return tokenizer
+    if corpus.symbols:  # in its text
+        tokenizer.source_prefix = None
+    elif code is not None:
+        return tokenizer.in_languages(target=code)
+    return tokenizer
 
 
 def model_arguments(config: TranslationConfig) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """BPE-dropout: against SentencePiece without dropout, and against enumerated probabilities with it."""
 
 import collections
+import io
 import itertools
 import json
 import random
 
 import pytest
+import sentencepiece
 
 from keras_attention import Tokenizer
 from keras_attention.data.bpe_dropout import BpeDropout
@@ -100,6 +102,29 @@ def test_without_dropout_it_is_sentencepiece():
     texts += [*TEXTS, "", "▁", "a▁b", "</s> <pad> a", "fox" * 200]
     pieces = tokenizer._pieces
     assert BpeDropout(pieces._processor).encode(texts, 0.0, seed=1) == pieces.encode(texts)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"normalization_rule_name": "nmt_nfkc"},
+        {"normalization_rule_name": "nmt_nfkc_cf"},
+        {"add_dummy_prefix": False},
+        {"treat_whitespace_as_suffix": True},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_models_that_split_in_another_way_are_refused(options):
+    """Their dropout would rewrite the text as their own splitting does not."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=400, model_type="bpe",
+        byte_fallback=True, hard_vocab_limit=False, pad_id=0, eos_id=1, unk_id=2, bos_id=-1,
+        minloglevel=2, **{"normalization_rule_name": "identity", **options},
+    )  # fmt: skip
+    tokenizer = Tokenizer(model.getvalue())
+    with pytest.raises(ValueError, match="rewrites no letters"):
+        tokenizer.encode("fox", dropout=0.1)
 
 
 def test_as_many_of_each_piece_as_sentencepiece_samples():

@@ -119,3 +119,9 @@ def test_nothing_left():
     assert describe(FilteredText(text(), ALL).report()) == (
         "10 pairs read, 3 kept (30.0%); left out: 3 empty, 1 over-long, 1 length ratio, 2 duplicate"
     )
+
+
+def test_a_tag_is_no_word():
+    pairs = [("<2de> <bt> one two", "eins zwei"), ("<2de> one two three", "eins zwei drei")]
+    filtered = FilteredText(text(pairs), Filters(max_words=2, max_ratio=1))
+    assert list(filtered) == pairs[:1]

@@ -6,7 +6,7 @@ import pytest
 
 from keras_attention import ParallelText, corpus_from_files
 from keras_attention.data import FilteredText, Filters
-from keras_attention.data.held_out import hold_out
+from keras_attention.data.held_out import found_in, hold_out
 from keras_attention.recipes.messages import corpus_text
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -53,6 +53,20 @@ def test_sources_count_alone():
         "validation": 12, "test": 10, "train": 58,
     }  # fmt: skip
     assert not {pair[0] for pair in parts["train"]} & {pair[0] for pair in parts["test"]}
+
+
+def test_tags_are_no_part_of_a_source():
+    tagged = [
+        (f"{tag} {source}", f"{tag} {i}")
+        for tag in ("<2de>", "<2fr> <bt>")
+        for i, (source, _) in enumerate(numbered(40))
+    ]
+    parts = lists(hold_out(tagged, {"validation": 6, "test": 5}))
+    assert {name: len(part) for name, part in parts.items()} == {
+        "validation": 12, "test": 10, "train": 58,
+    }  # fmt: skip
+    german, french = tagged[:40], tagged[40:]
+    assert found_in(german, {"test": french[:7]}) == {"test": {"different": 7, "trained": 7}}
 
 
 # Each shows the same sentence to a reader.

@@ -11,6 +11,7 @@ from keras_attention.cli.main import main
 from keras_attention.cli.train import run
 from keras_attention.recipes import plan_training, train_translation
 from keras_attention.recipes.prepare import Resolved
+from keras_attention.recipes.start import tokenizer_between
 from tests.recipes.small_runs import SMALL, small_corpus, write_files
 
 pytestmark = pytest.mark.backends("torch")
@@ -115,3 +116,24 @@ def test_tags_have_plans_of_their_own(tmp_path, monkeypatch):
     assert tagged.source_tokens > plain.source_tokens
     assert len(list((tmp_path / "cache" / "plans").iterdir())) == 2
     shutil.rmtree(tmp_path / "cache")
+
+
+def test_a_start_takes_the_tag_of_its_corpus(multilingual, tmp_path):
+    """But before texts with tags of their own it has none: they would have two."""
+    folder, _ = multilingual
+    tokenizer = Tokenizer.load(folder / "run" / "tokenizer")
+    corpus = small_corpus(tmp_path)
+    found = {
+        (target, prefix, symbols): tokenizer_between(
+            tokenizer.in_languages(target=prefix),
+            dataclasses.replace(corpus, target_language=target, symbols=symbols),
+        ).source_prefix
+        for target in ("de", "de_AT", "fr")
+        for prefix in (None, "en")
+        for symbols in ((), ("<2de>",))
+    }
+    assert found == {
+        key: None if key[2] else {"fr": key[1] and "<2en>"}.get(key[0], "<2de>") for key in found
+    }
+    tokenizer.source_prefix = "<bt>"  # names no language
+    assert tokenizer_between(tokenizer, corpus).source_prefix == "<bt>"
