@@ -45,7 +45,12 @@ class RunCallback(keras.callbacks.Callback):
 
     Args:
         stop: The `Stop` of the training; None for one of its own.
+
+    Attributes:
+        counter: The `Checkpoints` that keeps the callback's state, and counts the updates of the run.
     """
+
+    counter: Any = None
 
     @checked
     def __init__(self, stop: Stop | None = None):
@@ -65,6 +70,15 @@ class RunCallback(keras.callbacks.Callback):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the result of `get_state`."""
+
+    @property
+    def updates_of_run(self) -> int:
+        """The number of batches that were trained on, by which budgets and checkpoints count.
+
+        The optimizer counts fewer where it skips an update, as `LossScaleOptimizer` does, or takes several
+        batches for one, with Keras' `gradient_accumulation_steps`.
+        """
+        return updates_of(self.model) if self.counter is None else self.counter.updates
 
     # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from keras_attention.callbacks.base import RunCallback, Stop, updates_of
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.utils.arguments import Count, Has, checked
 from keras_attention.utils.progress import say
 
@@ -120,7 +120,7 @@ class BestCheckpoint(RunCallback):
         value = logs.get(self.monitor)
         if value is None:
             return
-        found = (float(value), updates_of(self.model))
+        found = (float(value), self.updates_of_run)
         if self.stop.within_epoch:
             self._end = found if self._is_better(found, self._whole) else None
         elif self._is_better(found, self._whole):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from annotated_types import Gt, Le
 
-from keras_attention.callbacks.base import RunCallback, updates_of
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
 from keras_attention.utils.arguments import Count, Has, NotNegative, Positive, checked
@@ -49,7 +49,8 @@ class Budget(RunCallback):
     share of the budget or of the cool-down is used.
 
     Args:
-        steps: Number of optimizer updates, over all starts of a run; None for no limit.
+        steps: Number of updates, over all starts of a run; None for no limit. An update is a batch, also
+            where the optimizer skips one or takes several together.
         minutes: Minutes of training, over all starts of a run; None for no limit.
         seconds_before: Seconds of training in earlier starts of the run. Defaults to 0.
         batches: The training data, with a method `batch_shape(epoch, index)`, as in `TokenBatches`.
@@ -213,7 +214,7 @@ class Budget(RunCallback):
         self._cools = Cooldown(self.updates, self.seconds, steps, limits)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.updates = updates_of(self.model)
+        self.updates = self.updates_of_run
         self.untimed_seconds = 0.0
         self._measured = (0, 0.0)
         self._batch_began = None

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import keras
 import numpy as np
 
-from keras_attention.callbacks.base import RunCallback, Stop, logged_numbers, updates_of
+from keras_attention.callbacks.base import RunCallback, Stop, logged_numbers
 from keras_attention.training.checkpoint_store import (
     averages,
     check_resumable,
@@ -102,6 +102,9 @@ class Checkpoints(RunCallback):
         self.stateful = {type(callback).__name__: callback for callback in stateful}
         if len(self.stateful) != len(stateful):
             raise ValueError(f"`stateful` may hold one callback of a class. Received: {stateful!r}")
+        for callback in stateful:
+            if isinstance(callback, RunCallback):
+                callback.counter = self
         self.epoch = self.batch = self.updates = 0
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
@@ -238,7 +241,7 @@ class Checkpoints(RunCallback):
         self.history.append(
             {
                 "epoch": epoch + 1,
-                "updates": updates_of(self.model),
+                "updates": self.updates,
                 "seconds": round(self.seconds, 3),
                 **logged_numbers(logs),
             }

@@ -62,8 +62,8 @@ class TrainingMonitor(RunCallback):
         batches: The training data. Curves of tokens per second, padding and FLOPs need two methods, which
             `TokenBatches` has: `tokens_in_batch(epoch, index)` returns the numbers of source and target
             tokens in a batch, and `batch_shape(epoch, index)` its padded shape (B, S, T).
-        every: Number of batches between two entries. A shorter epoch has one entry, before its end.
-            Defaults to 100.
+        every: Number of batches between two entries. A shorter epoch has one entry, before its last call of
+            the compiled step. Defaults to 100.
         log: A `MetricsLog` to write the numbers to as well.
         flops: A function from B, S and T to the FLOPs of training on such a batch: see
             `keras_attention.evaluation.training_flops`.
@@ -120,6 +120,8 @@ class TrainingMonitor(RunCallback):
         self.last: dict[str, float] = {}
         self._begun = False  # whether the first batch of the run, which compiles, is over
         self._epoch = self._first_batch = 0
+        # Epoch and number, in the data, of the first batch of Keras' epoch; None before training.
+        self._origin: tuple[int, int] | None = None
         self._within_epoch = False
         self._loss_sums = (0.0, 0.0)
         self._state: dict[str, Any] | None = None
@@ -150,11 +152,12 @@ class TrainingMonitor(RunCallback):
             elif state["log_size"] is not None:
                 self.log.cut(state["log_size"])
         self._begun = state["begun"] if state is not None else False
-        self._timed_from = self._cold_batch = self._size = None
+        self._timed_from = self._cold_batch = self._size = self._origin = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Restarts the clock: validation between epochs is not training time."""
         self._epoch = getattr(self.batches, "epoch", epoch)
+        self._origin = self._next_origin(epoch)
         state, self._state = self._state, None
         self._size = None
         if state is not None and state["within_epoch"]:
@@ -164,6 +167,22 @@ class TrainingMonitor(RunCallback):
         self._loss_sums = (0.0, 0.0)  # Keras resets its metrics now
         self._start_window(0)
 
+    def _next_origin(self, epoch: int) -> tuple[int, int]:
+        """Return where the data of this epoch begin: with `steps_per_epoch`, within a pass over them."""
+        if self._origin is not None and hasattr(self.batches, "__len__"):
+            if (self.params or {}).get("steps") != len(self.batches):
+                return self._located(self._done)
+        return getattr(self.batches, "epoch", epoch), 0
+
+    def _located(self, index: int) -> tuple[int, int]:
+        """Return the epoch and the number, in the data, of a batch of Keras' epoch."""
+        assert self._origin is not None
+        epoch, first = self._origin
+        if not hasattr(self.batches, "__len__"):
+            return epoch, index
+        passes, place = divmod(first + index, len(self.batches))
+        return epoch + passes, place
+
     def before_update(self, batch: int) -> None:
         """Log when enough batches are complete; `batch` is their number in this epoch."""
         self._within_epoch = True
@@ -171,11 +190,16 @@ class TrainingMonitor(RunCallback):
         if complete and not self._begun:
             self._begun = True
             self._start_window(batch)
-        elif complete >= self.every or (complete and batch + 1 == self.params.get("steps")):
+        elif complete >= self.every or (complete and self._is_last(batch)):
             self._log_window(range(self._first_batch, batch))
             self._start_window(batch)
         elif self._timed_from is None:
             self._start_clock(batch)
+
+    def _is_last(self, batch: int) -> bool:
+        """Whether the epoch ends with the call of the compiled step that begins with this batch."""
+        steps = self.params.get("steps")
+        return steps is not None and batch + getattr(self.model, "steps_per_execution", 1) >= steps
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Log Keras' results of the epoch."""
@@ -250,10 +274,10 @@ class TrainingMonitor(RunCallback):
         return values
 
     def _tokens(self, batches: Iterable[int]) -> int:
-        return sum(sum(self.batches.tokens_in_batch(self._epoch, index)) for index in batches)
+        return sum(sum(self.batches.tokens_in_batch(*self._located(index))) for index in batches)
 
     def _shapes(self, batches: Iterable[int]) -> list[tuple[int, int, int]]:
-        return [self.batches.batch_shape(self._epoch, index) for index in batches]
+        return [self.batches.batch_shape(*self._located(index)) for index in batches]
 
     def _window_loss(self, model: keras.Model) -> dict[str, float]:
         """Mean loss since the last entry, from the running sums of Keras' loss metric."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.callbacks.base import RunCallback, Stop, updates_of
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.best import BestCheckpoint, StopWithoutGain
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints
@@ -124,7 +124,7 @@ class TrainingLoop:
             measure = spoken_measure(self.run.config.best_by)
             say(f"The validation {measure} stopped improving. To train on, raise --patience.")
         # Also if a callback ended it, and the process was killed before the report.
-        is_over = budget.is_over(updates_of(model)) or (
+        is_over = budget.is_over(checkpoints.updates) or (
             checkpoints.finished and budget.has_same_limits
         )
         return not (is_over or (self.patience.is_over and budget.cools_from is None))
@@ -212,7 +212,7 @@ class TrainingLoop:
         """Return the progress line, after a line on the budget, which comes again when the speed is known."""
         run, budget = self.run, self.budget
         forecast = forecast_for(run.config, run.text, len(run.batches))
-        told = _tell(forecast, budget, updates_of(run.model))
+        told = _tell(forecast, budget, self.checkpoints.updates)
 
         def announce() -> None:
             if budget.updates != budget.last_step:

@@ -9,7 +9,6 @@ from typing import Any
 
 import keras
 
-from keras_attention.callbacks.base import updates_of
 from keras_attention.callbacks.signals import stopping_at_once
 from keras_attention.data.corpora import Corpus
 from keras_attention.evaluation.report import write_report
@@ -123,7 +122,7 @@ def train(run: Run) -> float | None:
     loop = train_to_end(run, logs if run.config.attention_log else None)
     checkpoints = loop.checkpoints
     run.training = {
-        "updates": updates_of(run.model),
+        "updates": loop.checkpoints.updates,
         "minutes": round(checkpoints.seconds / 60, 2),
         "training_minutes": round(checkpoints.stateful["Budget"].seconds / 60, 2),
         "history": checkpoints.history,

@@ -170,7 +170,9 @@ def _optimizers(optimizer: Any) -> list[Any]:
 def build_optimizer(model: keras.Model) -> None:
     """Make the variables of a model's optimizer, if the model is compiled."""
     optimizer = _optimizer(model)
-    if optimizer is not None:
+    if (
+        optimizer is not None and not optimizer.built
+    ):  # A `LossScaleOptimizer` would add to its own.
         optimizer.build(model.trainable_variables)
 
 
@@ -235,7 +237,9 @@ def _state(model: keras.Model) -> dict[str, Any]:
 
 
 def _moving_average(model: keras.Model) -> dict[str, Any]:
-    pairs = getattr(_optimizer(model), "moving_averages", ())
+    optimizer = _optimizer(model)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of `LossScaleOptimizer`
+    pairs = getattr(optimizer, "moving_averages", ())
     return {"moving_average": [[v.path, average.path] for v, average in pairs]} if pairs else {}
 
 

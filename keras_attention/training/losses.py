@@ -118,7 +118,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return ops.sum(ops.where(ops.equal(weights, 0), 0.0, ops.multiply(losses, weights)))
 
     def token_count(self, y_true: Any, sample_weight: Any = None, dtype: Any = "float32") -> Any:
-        """Return the number of real tokens of the whole update, over all replicas; at least 1.
+        """Return the number of real tokens of the whole update, over all replicas; 1 if there is none.
 
         In an update of several processes on PyTorch, whose losses are averaged, it is an equal share of that.
 
@@ -135,7 +135,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         weights = label_weights(y_true, self.pad_token_id, sample_weight, dtype=dtype)
         count = sum_over_replicas(ops.sum(weights))
         # Not `ops.maximum`, which is float32 for float64 on PyTorch.
-        return share_of_process(ops.where(ops.less(count, 1.0), ops.ones_like(count), count))
+        return share_of_process(ops.where(ops.equal(count, 0.0), ops.ones_like(count), count))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Return the loss of every token, `(B, T)`, padding included."""

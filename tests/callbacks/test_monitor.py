@@ -241,3 +241,41 @@ def test_a_batch_whose_time_the_budget_does_not_count_is_no_part_of_the_speed(tm
     assert (first["seconds"], first["batches_per_second"]) == (0.25, 8)
     assert first["tokens_per_second"] == 48
     assert (second["seconds"], second["batches_per_second"]) == (0.5, 4)
+
+
+class CountedBatches(Batches):
+    """Three batches in a pass over the data."""
+
+    def __len__(self):
+        return 3
+
+
+def test_short_epochs_read_on_in_the_data(tmp_path):
+    """Keras' epochs of two batches each: the second begins with the last batch of the first pass."""
+    monitor = TrainingMonitor(None, CountedBatches(), every=1, log=MetricsLog(tmp_path / "log"))
+    monitor.set_model(Model())
+    monitor.set_params({"steps": 2})
+    monitor.on_train_begin()
+    for epoch in range(4):
+        monitor.on_epoch_begin(epoch)
+        for batch in range(2):
+            monitor.on_train_batch_begin(batch)
+    read = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
+    padding = [1 - (epoch + index + 4) / (8 * (index + 2)) for epoch, index in read]
+    # After the very first batch, which compiles, an epoch has one entry, of its first batch.
+    shown = [entry["padding"] for entry in MetricsLog(tmp_path / "log").read()]
+    assert shown == pytest.approx(padding[2::2])
+
+
+def test_an_epoch_of_few_calls_of_the_compiled_step_has_its_entry(tmp_path):
+    monitor = TrainingMonitor(None, every=9, log=MetricsLog(tmp_path / "log"))
+    monitor.set_model(Model())
+    monitor.model.steps_per_execution = 3
+    monitor.set_params({"steps": 8})
+    monitor.on_train_begin()
+    for epoch in range(2):
+        monitor.on_epoch_begin(epoch)
+        for batch in (0, 3, 6):
+            monitor.on_train_batch_begin(batch)
+            monitor.model.train(1.0)
+    assert [entry["update"] for entry in MetricsLog(tmp_path / "log").read()] == [2, 5]

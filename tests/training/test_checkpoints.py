@@ -14,7 +14,14 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks import Budget, Checkpoints, Stop, StopOnSignal, fit_resumably
+from keras_attention.callbacks import (
+    BestCheckpoint,
+    Budget,
+    Checkpoints,
+    Stop,
+    StopOnSignal,
+    fit_resumably,
+)
 from keras_attention.training import (
     Adam,
     DamagedFile,
@@ -364,6 +371,30 @@ def test_plain_optimizers_in_others_are_not_refused(tmp_path):
         made.compile(optimizer, "mse")
         fit(made, 1, [checkpoints])
         assert updates_of(checkpoints) == [3]
+        other = model()
+        other.compile(type(optimizer).from_config(optimizer.get_config()), "mse")
+        for _ in range(2):  # the second time with an optimizer that is built
+            assert Checkpoints(tmp_path / optimizer.name).restore(other) == 1
+        assert_each(other.get_weights(), made.get_weights())
+
+
+@pytest.mark.parametrize("least", ["min", "max"])
+def test_updates_are_batches_also_where_an_optimizer_skips_or_gathers(tmp_path, least):
+    """Both name the best checkpoint alike: else it would be deleted."""
+    skipping = keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(0.1), initial_scale=2.0**127, dynamic_growth_steps=100
+    )
+    gathering = Adam(0.01, gradient_accumulation_steps=2)
+    for optimizer in (skipping, gathering):
+        made, budget = model(), Budget(steps=12)
+        made.compile(optimizer, "mse", loss_weights=[64.0])  # The first scale is too large for it.
+        best = BestCheckpoint("loss", least)
+        checkpoints = Checkpoints(tmp_path / optimizer.name, keep=1, stateful=[best, budget])
+        fit(made, 9, [budget, best, checkpoints])
+        assert int(made.optimizer.iterations) < 12
+        assert [entry["updates"] for entry in checkpoints.history] == [3, 6, 9, 12]
+        assert best.best in [(entry["loss"], entry["updates"]) for entry in checkpoints.history]
+        assert updates_of(checkpoints) == sorted({best.best[1], 12})
 
 
 @pytest.mark.backends("torch")

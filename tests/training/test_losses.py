@@ -73,6 +73,10 @@ def test_sample_weights():
     weights[1, 2] = 2.0
     single = oracle.smoothed_nll(LOGITS[1, 2].astype("float64"), LABELS[1, 2], 0.0)
     assert float(loss(LABELS, LOGITS, sample_weight=weights)) == pytest.approx(single, rel=1e-5)
+    small = np.full((B, T), 0.01)  # of all tokens together less than 1
+    assert float(loss(LABELS, LOGITS, sample_weight=small)) == pytest.approx(
+        float(loss(LABELS, LOGITS)), rel=1e-5
+    )
 
 
 def test_nothing_but_padding_is_zero_not_nan():

@@ -140,14 +140,19 @@ def test_its_settings_survive_saving():
     assert Adam.from_config(keras.optimizers.Adam().get_config()).moving_average is None
 
 
-def test_it_is_used_in_half_precision_which_wraps_the_optimizer(trained):
+def test_it_is_used_in_half_precision_which_wraps_the_optimizer(trained, tmp_path):
     model, _ = trained
     optimizer = model.optimizer
-    before = numbers(model.trainable_variables)
+    before, wanted = numbers(model.trainable_variables), averages(model)
     try:
         model.optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        model.optimizer.build(model.trainable_variables)
         with with_moving_average(model):
             used = numbers(model.trainable_variables)
+        write_checkpoint(tmp_path / "one", model, {})
+        plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+        load_moving_average(plain, [tmp_path / "one"])
+        assert_each(numbers(plain.weights), wanted)
     finally:
         model.optimizer = optimizer
     for one, other, old in zip(used, averages(model), before, strict=True):
