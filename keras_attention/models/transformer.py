@@ -284,6 +284,7 @@ class Transformer(Pretrained, LowRankAdapted, Quantizable, EncoderStack, Decoder
             **self._kept(),
             **({} if self.quantized is None else {"quantized": self.quantized}),
             "name": self.name,
+            "trainable": self.trainable,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
         }
 

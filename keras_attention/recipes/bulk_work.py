@@ -62,7 +62,7 @@ Job = Callable[[], Callable[[list[Any], Chunk], str]]
 
 
 class TextFile:
-    """The lines of a file in UTF-8, plain or packed; or tuples of the lines of two files.
+    """The lines of a file in UTF-8, plain or packed; or tuples of the lines of several files.
 
     Files are paths, or URLs that fsspec reads. The result gets the name of the last one, without ".gz" or the
     like.

@@ -270,8 +270,7 @@ class Service:
             raise refusal(str(error), 501) from None
 
     def _work(self, jobs: Sequence[Job]) -> None:
-        self.metrics.batches.observe(sum(job.size for job in jobs))
-        translate_together(jobs)
+        translate_together(jobs, self.metrics.batches.observe)
 
     def _submit(
         self, worker: Worker, wanted: Any, size: int = 1, has_begun: bool = False

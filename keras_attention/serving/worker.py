@@ -107,25 +107,26 @@ class Texts(NamedTuple):
     prefix: str = ""  # with what each translation must begin
 
 
-def translate_together(jobs: Sequence[Job]) -> None:
+def translate_together(jobs: Sequence[Job], observe: Callable[[int], Any]) -> None:
     """Translate the `Texts` of several jobs in as few calls as possible; each job gets its own.
 
     Those with one model, one number of translations and one prefix are one call: so what others ask for
-    changes nothing.
+    changes nothing. `observe` is told of each call how many texts it has.
     """
     groups: dict[tuple[int, int, str], list[Job]] = {}
     for job in jobs:
         translator, _, n_best, prefix = job.request
         groups.setdefault((id(translator), n_best, prefix), []).append(job)
     for group in groups.values():
-        _translate_group(group)
+        _translate_group(group, observe)
 
 
-def _translate_group(jobs: list[Job]) -> None:
+def _translate_group(jobs: list[Job], observe: Callable[[int], Any]) -> None:
     translator, _, n_best, prefix = jobs[0].request
     while jobs:
         texts = [text for job in jobs for text in job.request.texts]
         asked = {"prefixes": [prefix] * len(texts)} if prefix else {}
+        observe(len(texts))
         try:
             found = translator.translate(texts, n_best, unusual=UnusualTexts(), **asked)
         except WrongText as error:  # It is the text's fault: the others are translated without it.
@@ -133,7 +134,7 @@ def _translate_group(jobs: list[Job]) -> None:
         except Exception as error:
             if len(jobs) > 1:
                 for job in jobs:
-                    _translate_group([job])
+                    _translate_group([job], observe)
             else:
                 jobs[0].answer.set_exception(error)
             return

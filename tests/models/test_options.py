@@ -157,7 +157,11 @@ def test_config_and_spec_round_trips(options):
     model = model_of(**options)
     config = json.loads(json.dumps(model.get_config()))
     copy = Transformer.from_config(config)
-    assert copy.get_config() == model.get_config()
+    assert copy.get_config() == model.get_config() and copy.trainable
+    frozen = Transformer.from_config({**config, "trainable": False})
+    assert not frozen.trainable_weights and not frozen.get_config()["trainable"]
+    del config["trainable"]  # as it was before
+    assert Transformer.from_config(config).trainable
     assert [w.path for w in copy.weights] == [w.path for w in model.weights]
     again = Transformer.from_spec(model.spec(), dropout=0.0, seed=4)
     differs = {"name", "key_dim", "value_dim", "final_normalization", "start_token_id"}

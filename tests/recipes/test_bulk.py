@@ -260,12 +260,17 @@ def test_a_pipe_as_an_input(work):
     assert [path.read_text() for path in joined] == ["0 ONE\n1 TWO\n2 THREE\n"]
 
 
-def test_two_files_whose_lines_belong_together(work):
+def test_files_whose_lines_belong_together(work):
+    """Two, as a text and its translation, or three: prefixes, phrases and a text."""
     a, b, *_ = work.inputs
-    pairs = TextFile(a, a)
-    assert list(pairs) == [(line, line) for line in LINES[:7]] and pairs.name == "a.txt"
-    with pytest.raises(ValueError, match="has 7 lines, .*has 13"):
-        BulkWork(work.out, [TextFile(a, b)], {}, 2).run(work.shout, show_progress=False)
+    for count in (2, 3):
+        together = TextFile(*[a] * count)
+        assert list(together) == [(line,) * count for line in LINES[:7]]
+        assert together.name == "a.txt"
+        for odd in range(count):
+            files = [b if i == odd else a for i in range(count)]
+            with pytest.raises(ValueError, match="b.txt.gz' has 13" if odd else "has 13 .*has 7"):
+                BulkWork(work.out, [TextFile(*files)], {}, 2).run(work.shout, show_progress=False)
     assert list(work.out.iterdir()) == []
 
 

@@ -74,9 +74,9 @@ def test_closing_does_what_waits(held):
     assert [answer.result(0) for answer in answers] == ["bb", "cc", "dd"]
 
 
-def jobs_of(*requests):
+def jobs_of(*requests, observe=lambda texts: None):
     jobs = [Job(Texts(*request), Future()) for request in requests]
-    translate_together(jobs)
+    translate_together(jobs, observe)
     return [job.answer for job in jobs]
 
 
@@ -86,9 +86,12 @@ def best(answer):
 
 def test_each_job_gets_its_own_and_what_is_asked_alike_is_one_call():
     one, other = Shouting(), Shouting()
+    sizes = []
     answers = jobs_of(
-        (one, ["a", "bb"], 1), (other, ["ccc"], 1), (one, ["dddd"], 3), (one, ["eeeee"], 1)
-    )
+        (one, ["a", "bb"], 1), (other, ["ccc"], 1), (one, ["dddd"], 3), (one, ["eeeee"], 1),
+        observe=sizes.append,
+    )  # fmt: skip
+    assert sorted(sizes) == [1, 1, 3]
     assert [best(answer) for answer in answers] == [
         [[shouted("a")], [shouted("bb")]],
         [[shouted("ccc")]],
