@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from keras_attention_viewer.examples import example_problem
-from keras_attention_viewer.thoughts import LARGEST_INTEGER, encode_norms, thought_problem
+from keras_attention_viewer.thoughts import encode_norms, has_form, is_index, thought_problem
 from keras_attention_viewer.tokens import Token
 
 VERSION = 1
@@ -318,11 +318,10 @@ def _token_problem(header: dict[str, Any]) -> str | None:
     for name, sentence in tokens.items():
         if not isinstance(sentence, list) or not sentence:
             return f"the tokens of {name!r} are no list, or there are none."
-        for token in sentence:
-            if not isinstance(token, dict) or not isinstance(token.get("text"), str):
-                return f"a token of {name!r} has no text."
-            if not (token.get("word") is None or _is_index(token["word"])):
-                return f"the word of a token of {name!r} is no index."
+        if not has_form(sentence, [{"text": str}]):
+            return f"a token of {name!r} has no text."
+        if not has_form(sentence, [{"word": lambda word: word is None or is_index(word)}]):
+            return f"the word of a token of {name!r} is no index."
     read, predicted = len(tokens["decoder_input"]), len(tokens["decoder_output"])
     if read != predicted:
         return f"the decoder reads {read} tokens and predicts {predicted}."
@@ -330,27 +329,21 @@ def _token_problem(header: dict[str, Any]) -> str | None:
 
 
 def _kind_problem(header: dict[str, Any]) -> str | None:
-    if header.get("target") not in TARGETS or not _is_index(header.get("step")):
+    if header.get("target") not in TARGETS or not is_index(header.get("step")):
         return f"its target should be one of {TARGETS}, its step a number of updates."
-    if not all(isinstance(header.get(name), str) for name in ("source_text", "target_text")):
+    if not has_form(header, {"source_text": str, "target_text": str}):
         return "its source and its target should be texts."
     kinds = header.get("kinds")
     if not isinstance(kinds, list) or not kinds:
         return "it should have kinds of attention."
     first = 1
     for kind in kinds:
-        name = kind.get("name") if isinstance(kind, dict) else None
-        if (
-            not isinstance(name, str)
-            or name not in KINDS
-            or (kind.get("rows"), kind.get("columns")) != KINDS[name]
-        ):
+        sides = (kind.get("rows"), kind.get("columns")) if has_form(kind, {"name": str}) else None
+        if sides is None or sides != KINDS.get(kind["name"]):
             return f"its kinds should be of {sorted(KINDS)}, with their rows and columns."
-        sizes = kind.get("layers"), kind.get("heads")
-        if (
-            not all(_is_index(size) and 0 < size <= LARGEST_SIZE for size in sizes)
-            or kind.get("first_blob") != first
-        ):
+        name, sizes = kind["name"], (kind.get("layers"), kind.get("heads"))
+        are_sizes = all(is_index(size) and 0 < size <= LARGEST_SIZE for size in sizes)
+        if not are_sizes or kind.get("first_blob") != first:
             return f"layers, heads or the first part of {name!r} are wrong."
         if 2 * np.prod(weight_shape(header, kind), dtype="float64") > MOST_WEIGHT_BYTES:
             return f"the weights of {name!r} are too many."
@@ -366,14 +359,9 @@ def _alignment_problem(header: dict[str, Any]) -> str | None:
         return None
     names = "source", "decoder_output"
     words = [{token.get("word") for token in header["tokens"][name]} for name in names]
-    for link in alignment if isinstance(alignment, list) else [None]:
-        if not isinstance(link, list) or len(link) != 2 or not all(map(_is_index, link)):
-            return "its alignment should be pairs of word indices."
+    if not has_form(alignment, [(is_index, is_index)]):
+        return "its alignment should be pairs of word indices."
+    for link in alignment:
         if link[0] not in words[0] or link[1] not in words[1]:
             return f"its alignment names words that are not there: {link}."
     return None
-
-
-def _is_index(value: Any) -> bool:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return is_integer and 0 <= value < LARGEST_INTEGER

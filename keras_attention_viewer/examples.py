@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention_viewer.thoughts import is_probability
+from keras_attention_viewer.thoughts import has_form, is_index, is_probability
 from keras_attention_viewer.tokens import Token
 
 STRONGEST_ROWS = 4
@@ -80,16 +80,13 @@ def example_problem(header: Mapping[str, Any]) -> str | None:
     examples = header.get("examples")
     if examples is None:
         return None
-    sentences = examples.get("sentences") if isinstance(examples, dict) else None
-    heads = examples.get("heads") if isinstance(examples, dict) else None
-    if not isinstance(sentences, list) or not isinstance(heads, dict):
+    if not has_form(examples, {"sentences": list, "heads": dict}):
         return "its examples should have sentences and heads."
-    names = set(header["tokens"])
+    sentences, heads, names = examples["sentences"], examples["heads"], set(header["tokens"])
     if not all(isinstance(one, dict) and set(one) == names for one in sentences):
         return f"each sentence of its examples should have the lists {sorted(names)}."
-    for texts in (texts for one in sentences for texts in one.values()):
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            return "the tokens of its examples should be texts."
+    if not has_form(sentences, [dict.fromkeys(names, [str])]):
+        return "the tokens of its examples should be texts."
     kinds = {kind["name"]: kind for kind in header["kinds"]}
     if not set(heads) <= set(kinds):
         return "its examples are of kinds that it does not have."
@@ -102,35 +99,18 @@ def _fits(layers: Any, kind: Mapping[str, Any], sentences: list[Any]) -> bool:
     rows = "decoder_input" if kind["rows"] == "decoder" else kind["rows"]
 
     def is_row(row: Any) -> bool:
-        if not isinstance(row, list) or len(row) != 3 or not _is_place(row[0], sentences):
+        read = [(is_index, is_probability)]
+        if not has_form(row, (is_index, is_index, read)) or row[0] >= len(sentences):
             return False
         sentence = sentences[row[0]]
         return (
-            _is_place(row[1], sentence[rows])
+            row[1] < len(sentence[rows])
             and len(sentence["decoder_input"]) == len(sentence["decoder_output"])
-            and isinstance(row[2], list)
-            and all(
-                isinstance(pair, list)
-                and len(pair) == 2
-                and _is_place(pair[0], sentence[kind["columns"]])
-                and is_probability(pair[1])
-                for pair in row[2]
-            )
+            and all(column < len(sentence[kind["columns"]]) for column, _ in row[2])
         )
 
     return (
-        isinstance(layers, list)
+        has_form(layers, [[dict.fromkeys(GROUPS, [is_row])]])
         and len(layers) == kind["layers"]
-        and all(isinstance(layer, list) and len(layer) == kind["heads"] for layer in layers)
-        and all(
-            isinstance(head, dict)
-            and all(isinstance(head.get(group), list) for group in GROUPS)
-            and all(is_row(row) for group in GROUPS for row in head[group])
-            for layer in layers
-            for head in layer
-        )
+        and all(len(layer) == kind["heads"] for layer in layers)
     )
-
-
-def _is_place(index: Any, tokens: list[Any]) -> bool:
-    return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(tokens)

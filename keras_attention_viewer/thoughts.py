@@ -57,35 +57,18 @@ def decode_norms(text: str, shape: tuple[int, int, int]) -> np.ndarray:
 
 def thought_problem(header: Mapping[str, Any]) -> str | None:
     """Return what is wrong with these parts of a header; None if nothing is."""
-    return _prediction_problem(header) or _alternative_problem(header) or _norm_problem(header)
-
-
-def _prediction_problem(header: Mapping[str, Any]) -> str | None:
-    predictions = header.get("predictions")
-    if predictions is None:
-        return None
-    count = len(header["tokens"]["decoder_output"])
-    if not isinstance(predictions, list) or len(predictions) != count:
-        return f"it should have a prediction for each of {count} tokens."
-    for prediction in predictions:
-        if not isinstance(prediction, dict) or not is_probability(prediction.get("p")):
+    predictions, alternatives = header.get("predictions"), header.get("alternatives")
+    if predictions is not None:
+        count = len(header["tokens"]["decoder_output"])
+        if not isinstance(predictions, list) or len(predictions) != count:
+            return f"it should have a prediction for each of {count} tokens."
+        if not has_form(predictions, [{"p": is_probability}]):
             return "a prediction has no probability."
-        others = prediction.get("others")
-        if not isinstance(others, list) or not all(map(_is_other, others)):
+        if not has_form(predictions, [{"others": [(str, is_probability)]}]):
             return "the runners-up of a prediction should be pairs of a text and a probability."
-    return None
-
-
-def _alternative_problem(header: Mapping[str, Any]) -> str | None:
-    alternatives = header.get("alternatives")
-    if alternatives is None:
-        return None
-    if not isinstance(alternatives, list) or not all(map(_is_alternative, alternatives)):
+    found = {"text": str, "score": _is_number, "is_finished": bool}
+    if alternatives is not None and not has_form(alternatives, [found]):
         return "each of its alternatives should have a text, a score, and whether it is finished."
-    return None
-
-
-def _norm_problem(header: Mapping[str, Any]) -> str | None:
     norms = header.get("value_norms")
     if norms is None:
         return None
@@ -102,6 +85,29 @@ def _norm_problem(header: Mapping[str, Any]) -> str | None:
     return None
 
 
+def has_form(value: Any, form: Any) -> bool:
+    """Whether a value from JSON is of a form: `{key: form}`, `[form of each]`, `(form, form)`, a type, a check.
+
+    >>> has_form([["a", 0.5]], [(str, is_probability)]), has_form({"text": 3}, {"text": str})
+    (True, False)
+    """
+    if isinstance(form, dict):
+        parts = form.items()
+        return isinstance(value, dict) and all(has_form(value.get(key), one) for key, one in parts)
+    if isinstance(form, list):
+        return isinstance(value, list) and all(has_form(one, form[0]) for one in value)
+    if isinstance(form, tuple):
+        is_list = isinstance(value, list) and len(value) == len(form)
+        return is_list and all(map(has_form, value, form))
+    return isinstance(value, form) if isinstance(form, type) else form(value)
+
+
+def is_index(value: Any) -> bool:
+    """Whether a value from a file is a whole number from 0, as JavaScript has them."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return is_integer and 0 <= value < LARGEST_INTEGER
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, int):
         return not isinstance(value, bool) and abs(value) < LARGEST_INTEGER
@@ -111,17 +117,3 @@ def _is_number(value: Any) -> bool:
 def is_probability(value: Any) -> bool:
     """Whether a value from a file is a number from 0 to 1."""
     return _is_number(value) and 0 <= value <= 1
-
-
-def _is_other(other: Any) -> bool:
-    is_pair = isinstance(other, list) and len(other) == 2
-    return is_pair and isinstance(other[0], str) and is_probability(other[1])
-
-
-def _is_alternative(one: Any) -> bool:
-    return (
-        isinstance(one, dict)
-        and isinstance(one.get("text"), str)
-        and _is_number(one.get("score"))
-        and isinstance(one.get("is_finished"), bool)
-    )
