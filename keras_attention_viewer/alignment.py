@@ -106,7 +106,8 @@ class Alignments:
         self._links = 0
         self._confidence, self._words = np.zeros(heads), 0
         self._coverage, self._sentences = np.zeros(heads), 0
-        self._same_words = np.zeros(heads)
+        # Weight between words that are the same in both sentences: names, numbers, stops.
+        self.same_words = np.zeros(heads)
 
     def add(self, weights: np.ndarray, entry: Entry) -> None:
         """Add a sentence; weights (heads, T, S)."""
@@ -148,17 +149,13 @@ class Alignments:
             return np.zeros(len(self._confidence))
         return self._confidence / self._words * self._coverage / self._sentences
 
-    def same_words(self) -> np.ndarray:
-        """Each head's weight between words that are the same in both sentences: names, numbers, stops."""
-        return self._same_words
-
     def _add_same_words(self, words: np.ndarray, source: Any, target: Any) -> None:
         texts = [
             [None if word[0]["special"] else word_text(word).casefold() for word in sentence]
             for sentence in (target, source)
         ]
         same = np.array([[t is not None and t == s for s in texts[1]] for t in texts[0]], "float32")
-        self._same_words += (words * same).sum(axis=(1, 2))
+        self.same_words += (words * same).sum(axis=(1, 2))
 
     def _add_links(self, chosen: np.ndarray, names: Any, asking: Any, gold: Any) -> None:
         sure = {(s, t) for s, t in gold if s in set(names) and t in set(asking)}

@@ -38,13 +38,12 @@ class EventFiles:
             files = sorted(folder.glob("*tfevents*"))
         except OSError:
             return []
-        return [self._problem(file) for file in files if not self._is_whole(file)]
-
-    def _problem(self, file: Path) -> str:
-        return (
+        return [
             f"The event file '{file.name}' ends in the middle of a record: the program that wrote it "
             "was killed, the disk was full, or it is still writing. What comes before is shown."
-        )
+            for file in files
+            if not self._is_whole(file)
+        ]
 
     def _is_whole(self, file: Path) -> bool:
         """Whether the file consists of whole records; reads their lengths, not their data."""

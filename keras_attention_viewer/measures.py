@@ -11,8 +11,9 @@ At?](https://arxiv.org/abs/1906.04341) (end token, punctuation, broad heads); Gh
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,105 +118,61 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Geometry:
-    """Facts about the cells (T, S) of one kind of attention, from the tokens of a sentence.
-
-    Attributes:
-        visible: Cells that may have a weight.
-        counted: Rows that count (T,): those that see more than one column.
-        distance: Between a row's place and a column, in columns.
-        diagonal: Cells near the same place in proportion.
-        special: Columns that are special (S,).
-        punctuation: Columns that are punctuation (S,).
-        rarest: Column of the rarest token; None if there is no rare one, or it is unknown.
-    """
-
-    visible: np.ndarray
-    counted: np.ndarray
-    distance: np.ndarray
-    diagonal: np.ndarray
-    special: np.ndarray
-    punctuation: np.ndarray
-    rarest: int | None
-
-    @classmethod
-    def of(cls, entry: Entry, kind: str) -> _Geometry:
-        tokens = entry.header["tokens"]
-        rows, columns = KINDS[kind]
-        columns_of: list[Token] = tokens[columns]
-        row_count = len(tokens["decoder_input" if rows == "decoder" else rows])
-        visible = np.ones((row_count, len(columns_of)), bool)
-        if kind == "decoder":
-            visible = np.tril(visible)
-        row = (np.arange(row_count)[:, None] + 0.5) / row_count
-        column = (np.arange(len(columns_of))[None] + 0.5) / len(columns_of)
-        return cls(
-            visible=visible,
-            counted=visible.sum(axis=1) > 1,
-            distance=np.abs(row - column) * len(columns_of),
-            diagonal=np.abs(row - column) <= DIAGONAL_WIDTH,
-            special=np.array([token["special"] for token in columns_of]),
-            punctuation=np.array([token["punctuation"] for token in columns_of]),
-            rarest=_rarest(columns_of) if columns == "source" else None,
-        )
-
-
-class _Means:
-    """Means over rows, by name, for all heads at once."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, Any] = {}
-        self._counts: dict[str, int] = {}
-
-    def add(self, name: str, values: np.ndarray) -> None:
-        """Values (heads, rows)."""
-        self._sums[name] = self._sums.get(name, 0.0) + values.sum(axis=1, dtype="float64")
-        self._counts[name] = self._counts.get(name, 0) + values.shape[1]
-
-    def of_heads(self, heads: int) -> list[dict[str, Any]]:
-        """For each head a dict of its means; those of no rows are absent."""
-        means = {name: self._sums[name] / n for name, n in self._counts.items() if n}
-        rows = self._counts["distance"]
-        return [
-            {"rows": rows, **{name: round(float(mean[head]), 4) for name, mean in means.items()}}
-            for head in range(heads)
-        ]
-
-
 def _kind_measures(entries: Sequence[Entry], kind: str) -> list[dict[str, Any]]:
-    """Measures of all heads of all layers of a kind, in one list."""
-    means = _Means()
-    heads = 0
+    """Measures of all heads of all layers of a kind, in one list; means of no rows are absent."""
+    sums: dict[str, Any] = collections.defaultdict(float)
+    counts: dict[str, int] = collections.Counter()
     for entry in entries:
-        weights = dequantize(entry.weights[kind])
-        heads = len(weights)
-        _add_sentence(means, weights, _Geometry.of(entry, kind), kind)
-    return means.of_heads(heads)
+        for name, values in _sentence_measures(entry, kind):
+            sums[name] = sums[name] + values.sum(axis=1, dtype="float64")
+            counts[name] += values.shape[1]
+    means = {name: sums[name] / count for name, count in counts.items() if count}
+    return [
+        {
+            "rows": counts["distance"],
+            **{name: round(float(mean[head]), 4) for name, mean in means.items()},
+        }
+        for head in range(len(sums["distance"]))
+    ]
 
 
-def _add_sentence(means: _Means, weights: np.ndarray, geometry: _Geometry, kind: str) -> None:
-    """Add a sentence's rows; weights (heads, T, S)."""
-    rows = np.flatnonzero(geometry.counted)
-    counted, visible = weights[:, rows], geometry.visible[rows]
-    means.add("distance", (counted * geometry.distance[rows]).sum(axis=2))
-    means.add("diagonal", (counted * geometry.diagonal[rows]).sum(axis=2))
-    means.add("sink", counted[:, :, geometry.special].sum(axis=2))
-    means.add("punctuation", counted[:, :, geometry.punctuation].sum(axis=2))
+def _sentence_measures(entry: Entry, kind: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield what the means are of, by name: numbers (heads, rows), of the rows that count."""
+    _, of_columns = KINDS[kind]
+    columns: list[Token] = entry.header["tokens"][of_columns]
+    weights = dequantize(entry.weights[kind])
+    _, row_count, column_count = weights.shape
+    visible = np.ones((row_count, column_count), bool)  # cells that may have a weight
+    if kind == "decoder":
+        visible = np.tril(visible)
+    rows = np.flatnonzero(visible.sum(axis=1) > 1)
+    counted, visible = weights[:, rows], visible[rows]
+    # How far apart row and column are, as shares of their sentences.
+    apart = np.abs(
+        (rows[:, None] + 0.5) / row_count - (np.arange(column_count) + 0.5) / column_count
+    )
+    yield "distance", (counted * (apart * column_count)).sum(axis=2)
+    yield "diagonal", (counted * (apart <= DIAGONAL_WIDTH)).sum(axis=2)
+    special, punctuation = (
+        np.array([token[name] for token in columns]) for name in ("special", "punctuation")
+    )
+    yield "sink", counted[:, :, special].sum(axis=2)
+    yield "punctuation", counted[:, :, punctuation].sum(axis=2)
     entropy = -(counted * np.log(np.maximum(counted, 1e-9))).sum(axis=2)
-    means.add("entropy", entropy / np.log(visible.sum(axis=1)))
-    text = visible & ~geometry.special
+    yield "entropy", entropy / np.log(visible.sum(axis=1))
+    text = visible & ~special
     best_text = np.where(text, counted, 0).max(axis=2)
-    means.add("confidence", best_text[:, text.any(axis=1)])
+    yield "confidence", best_text[:, text.any(axis=1)]
     chosen = counted.argmax(axis=2)
     if kind != "cross":
         for name, offset in OFFSETS.items():
             there = rows + offset
-            exists = (there >= 0) & (there < weights.shape[2])
+            exists = (there >= 0) & (there < column_count)
             exists &= (kind != "decoder") | (offset <= 0)
-            means.add(name, (chosen == there)[:, exists])
-    if geometry.rarest is not None:
-        means.add("rare", chosen == geometry.rarest)
+            yield name, (chosen == there)[:, exists]
+    rarest = _rarest(columns) if of_columns == "source" else None
+    if rarest is not None:
+        yield "rare", chosen == rarest
 
 
 def _add_alignment(heads: list[dict[str, Any]], entries: Sequence[Entry]) -> dict[str, Any]:
@@ -238,7 +195,7 @@ def _add_alignment(heads: list[dict[str, Any]], entries: Sequence[Entry]) -> dic
     else:
         best = int(scores.argmax())
         # Without a true alignment, words that are the same in both languages tell.
-        is_predicted = predicted.same_words()[best] > read.same_words()[best]
+        is_predicted = predicted.same_words[best] > read.same_words[best]
         rows = "predicted" if is_predicted else "read"
     heads[best]["best_alignment"] = True
     return {"alignment_rows": rows, "gold": of_read is not None}

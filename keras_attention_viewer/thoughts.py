@@ -86,7 +86,7 @@ def thought_problem(header: Mapping[str, Any]) -> str | None:
 
 
 def has_form(value: Any, form: Any) -> bool:
-    """Whether a value from JSON is of a form: `{key: form}`, `[form of each]`, `(form, form)`, a type, a check.
+    """Whether a value from JSON is of a form: `{key: form}`, `[of each]`, `(form, form)`, a type or a check.
 
     >>> has_form([["a", 0.5]], [(str, is_probability)]), has_form({"text": 3}, {"text": str})
     (True, False)
