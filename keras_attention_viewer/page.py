@@ -18,17 +18,11 @@ from keras_attention_viewer.index import Curve, make_index, run_index, sentence_
 STATIC = Path(__file__).resolve().parent / "static"
 MAIN_MODULE = "page.js"
 STYLE_SHEET = "viewer.css"
-# How each page begins, and what precedes the checksum at its end.
-HEAD = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="generator" content="keras_attention_viewer">
-"""
 WITHOUT_SCRIPT = (
     "The attention is drawn by a script, which may not run here. "
     "Open the page in a browser, as a file: <code>save_html</code> writes one."
 )
+# What precedes the checksum at the end of a page.
 CHECKSUM = "<!-- sha256 of all before: "
 Entries = Sequence[Entry] | Mapping[str, Sequence[Entry]]
 Scalars = Mapping[str, Mapping[str, Curve]]
@@ -126,7 +120,12 @@ def page(entries: Entries, *, title: str = "Attention", scalars: Scalars | None 
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     style = (STATIC / STYLE_SHEET).read_text("utf-8")
-    return f"""{HEAD}<meta http-equiv="Content-Security-Policy" content="{policy}">
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="keras_attention_viewer">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)}</title>
 <style>
@@ -236,10 +235,8 @@ def check_place(path: Path, overwrite: bool) -> None:
 def is_page(path: Path) -> bool:
     """Whether a file is a page that this viewer wrote, unchanged."""
     content = path.read_bytes() if path.is_file() else b""
-    document, mark, digest = content.rpartition(CHECKSUM.encode())
-    if mark:
-        return digest == _digest(document)
-    return content.startswith(HEAD.encode())  # Older versions wrote no checksum.
+    document, _, digest = content.rpartition(CHECKSUM.encode())
+    return digest == _digest(document)
 
 
 def _digest(document: bytes) -> bytes:

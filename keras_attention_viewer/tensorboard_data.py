@@ -229,15 +229,11 @@ class AttentionData:
         titles = {}
         for run in runs:
             parts = [part for part in PurePosixPath(run).parts if part != LOG_FOLDER]
-            titles[run] = "/".join(parts) or self._folder_name() or run
+            titles[run] = "/".join(parts) or run
+            if not parts and self._folder is not None:  # by the log folder, or the run's above it
+                folder = self._folder.resolve()
+                titles[run] = (folder.parent if folder.name == LOG_FOLDER else folder).name or run
         return titles if len(set(titles.values())) == len(runs) else {run: run for run in runs}
-
-    def _folder_name(self) -> str:
-        """Return the name of the log folder, or of the run that it is a part of."""
-        if self._folder is None:
-            return ""
-        folder = self._folder.resolve()
-        return folder.parent.name if folder.name == LOG_FOLDER else folder.name
 
     def _file_problems(self, run: str) -> list[str]:
         """Cut-off event files of a run, if its folder lies below the log folder."""
