@@ -197,15 +197,34 @@ class RunFolder:
         say, as the end of a sentence, why one of them may not change.
         """
         there = self.check_own()
-        if there and self.has_trained():
-            self._check_same(there, _as_json(settings), changeable, reasons or {})
+        different = differences(there, _as_json(settings), changeable)
+        if there and different and self.has_trained():
+            pairs, reasons = "; ".join(different.values()), reasons or {}
+            why = dict.fromkeys(f" Here {reasons[key]}." for key in different if key in reasons)
+            raise ValueError(
+                f"The run in '{self.path}' has another configuration ({pairs}). "
+                "Nothing was changed there. Choose another output folder, or the same settings to "
+                f"continue that run.{''.join(why)}"
+            )
 
     def check_own(self) -> dict[str, Any]:
         """Return the settings of the run in this folder, {} if there is none; refuse what is no run's."""
+        foreign = ValueError(
+            f"'{self.path}' exists and is not the folder of a run. Nothing was changed there. "
+            "Choose another output folder."
+        )
         if self.config.exists():
-            return self._own_settings()
-        if self.path.exists() and (not self.path.is_dir() or self._foreign_files()):
-            raise self._foreign()
+            try:
+                return self.settings()
+            except DamagedFile:
+                raise
+            except ValueError:
+                raise foreign from None
+        # A run that is killed at its start leaves temporary files.
+        own = {f"{mark}{self.config.name}" for mark in (PARTIAL, LOCK)}
+        is_file = self.path.exists() and not self.path.is_dir()
+        if is_file or (self.path.exists() and {path.name for path in self.path.iterdir()} - own):
+            raise foreign
         return {}
 
     def claim(self, settings: Mapping[str, Any], changeable: Collection[str] = ()) -> None:
@@ -218,7 +237,7 @@ class RunFolder:
         wanted = _as_json(settings)
         self.path.mkdir(parents=True, exist_ok=True)
         self.remove_leftovers()
-        there = self._own_settings() if self.config.exists() else {}
+        there = self.check_own()
         if there == wanted:
             return
         if there and any(there.get(name) != wanted.get(name) for name in TOKENIZER_FIELDS):
@@ -262,47 +281,10 @@ class RunFolder:
             shutil.rmtree(self.store, ignore_errors=True)
             self.config.unlink(missing_ok=True)  # last: without it, the folder is no run's
 
-    def _foreign_files(self) -> list[Path]:
-        """Return all files except the temporary ones that a run killed at its start leaves."""
-        own = {f"{mark}{self.config.name}" for mark in (PARTIAL, LOCK)}
-        return [path for path in self.path.iterdir() if path.name not in own]
-
     def has_trained(self) -> bool:
         """Whether the run has written a checkpoint or its report."""
         folder = self.checkpoints
         return self.report.exists() or (folder.is_dir() and any(folder.glob("update-*")))
-
-    def _foreign(self) -> ValueError:
-        return ValueError(
-            f"'{self.path}' exists and is not the folder of a run. Nothing was changed there. "
-            "Choose another output folder."
-        )
-
-    def _own_settings(self) -> dict[str, Any]:
-        """Return the settings in the folder; raise if the file is not the settings of a run."""
-        try:
-            return self.settings()
-        except DamagedFile:
-            raise
-        except ValueError:
-            raise self._foreign() from None
-
-    def _check_same(
-        self,
-        there: dict[str, Any],
-        wanted: dict[str, Any],
-        changeable: Collection[str],
-        reasons: Mapping[str, str],
-    ) -> None:
-        different = differences(there, wanted, changeable)
-        if different:
-            pairs = "; ".join(different.values())
-            why = dict.fromkeys(f" Here {reasons[key]}." for key in different if key in reasons)
-            raise ValueError(
-                f"The run in '{self.path}' has another configuration ({pairs}). "
-                "Nothing was changed there. Choose another output folder, or the same settings to "
-                f"continue that run.{''.join(why)}"
-            )
 
 
 def differences(
