@@ -329,7 +329,7 @@ OVERRIDDEN_HOOKS = {
     "TrainableModel._clear_losses",
 }
 PRIVATE_NAMES_OF_KERAS = {
-    "layers/lora.py": {"_flatten_layers"},
+    "layers/declared.py": {"_flatten_layers"},
     "layers/multi_head_attention.py": {
         "_attention_axes",
         "_dropout_layer",
@@ -347,7 +347,7 @@ PRIVATE_NAMES_OF_KERAS = {
         "_value_dense",
         "_value_dim",
     },
-    "layers/parts.py": {"_remat_mode"},
+    "layers/door.py": {"_remat_mode"},
     "layers/recompute.py": {"_flatten_layers", "_seed_generators"},
     "models/branched_attention.py": {"_kernel_initializer"},
     "models/lora.py": {"_flatten_layers"},

@@ -7,10 +7,9 @@ from typing import Any
 import keras
 
 from keras_attention.layers.arguments import options_in, takes
-from keras_attention.layers.door import KEYS_AND_VALUES
+from keras_attention.layers.door import KEYS_AND_VALUES, call_part
 from keras_attention.layers.encoder_block import TransformerBlock, first_given
 from keras_attention.layers.multi_head_attention import State
-from keras_attention.layers.parts import call_part
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.layers.ssru import SSRU, state_dtype
 from keras_attention.spec.options import DecoderBlockOptions

@@ -12,8 +12,12 @@ from keras_attention.layers.declared import check_declares_itself, check_has_pla
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import padding_mask
 from keras_attention.ops.ids import comparable_ids, one_if_ids
-from keras_attention.ops.operations import linear, tied_projection
-from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
+from keras_attention.ops.operations import (
+    fold_leading_axes,
+    linear,
+    tied_projection,
+    unfold_leading_axes,
+)
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
 from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.checks import check_integer

@@ -6,10 +6,9 @@ import keras
 
 from keras_attention.layers.arguments import Configured, config_of_before, options_in, takes
 from keras_attention.layers.declared import check_declares_itself, declared
-from keras_attention.layers.door import Door
+from keras_attention.layers.door import Door, call_part
 from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
-from keras_attention.layers.parts import call_part
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
 from keras_attention.spec.options import BlockOptions

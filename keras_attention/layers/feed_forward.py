@@ -6,12 +6,10 @@ import keras
 
 from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import activation_name, check_declares_itself, dense_spec
-from keras_attention.layers.door import Door
+from keras_attention.layers.door import Door, call_part
 from keras_attention.layers.dropout import Dropout
-from keras_attention.layers.parts import call_part
 from keras_attention.layers.seeds import part_initializer
-from keras_attention.ops.operations import linear
-from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
+from keras_attention.ops.operations import fold_leading_axes, linear, unfold_leading_axes
 from keras_attention.spec.parts import FeedForwardSpec
 from keras_attention.utils.arguments import Count, FromZero, Named, Rate
 

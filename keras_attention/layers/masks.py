@@ -1,7 +1,7 @@
 """Attention masks, built and merged only here. All are boolean, True = may attend."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -96,32 +96,19 @@ def merge_masks(*masks: Any) -> Any:
     return merged
 
 
-class GivenMasks(NamedTuple):
-    """The masks that an attention layer is called with, each of them or None.
-
-    Attributes:
-        query_mask: Padding mask `(B, T)`.
-        value_mask, key_mask: Padding masks `(B, S)`.
-        attention_mask: `(B, T, S)` or what broadcasts to it; or `(B, N, T, S)`, as the result is then.
-    """
-
-    query_mask: Any = None
-    value_mask: Any = None
-    key_mask: Any = None
-    attention_mask: Any = None
-
-
 def combined_mask(
     target_length: Any,
     source_length: Any,
-    given: GivenMasks,
+    given: tuple[Any, Any, Any, Any],
     is_causal: bool = False,
     window: int | None = None,
     start_index: Any = 0,
 ) -> Any:
     """Merge all masks of an attention layer into one `(B, T, S)`, or None if nothing is masked.
 
-    `start_index` is the position of the first query.
+    Given are the masks of query `(B, T)`, value and key `(B, S)`, and the attention mask `(B, T, S)` or what
+    broadcasts to it, or `(B, N, T, S)`, as the result is then; each of them or None. `start_index` is the
+    position of the first query.
     """
     lengths = target_length, source_length
     query_mask, value_mask, key_mask, attention_mask = given

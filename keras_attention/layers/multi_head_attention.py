@@ -10,13 +10,7 @@ from keras import ops
 from keras_attention.layers.arguments import checked
 from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
-from keras_attention.layers.masks import (
-    GivenMasks,
-    causal_mask,
-    combined_mask,
-    merge_masks,
-    nan_if_additive,
-)
+from keras_attention.layers.masks import causal_mask, combined_mask, merge_masks, nan_if_additive
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.operations import (
     dot_product_attention,
@@ -169,13 +163,11 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         gate = self._gate_dense(query) if self._use_gate else None
         projected, written = self._project_all(query, value, key, cache, start_index)
         shared_rows = cache is not None and value is None
-        masks = GivenMasks(query_mask, value_mask, key_mask, attention_mask)
-
         queries, keys, values = projected
         mask = combined_mask(
             ops.shape(queries)[1],
             ops.shape(values)[1],
-            masks,
+            (query_mask, value_mask, key_mask, attention_mask),
             is_causal=use_causal_mask or written is not None,
             window=self._sliding_window,
             start_index=start_index,

@@ -7,9 +7,8 @@ from keras import ops
 
 from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself
-from keras_attention.layers.door import Door
+from keras_attention.layers.door import Door, call_part
 from keras_attention.layers.dropout import Dropout
-from keras_attention.layers.parts import call_part
 from keras_attention.ops.operations import dropout_add_norm
 from keras_attention.ops.reference import is_float64, layer_norm
 from keras_attention.spec.parts import Normalization, NormSpec, SpecError

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.layers.lora import MergedKernel, projections
+from keras_attention.layers.declared import MergedKernel, projections
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.arguments import Count, Positive, checked

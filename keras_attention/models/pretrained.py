@@ -1,15 +1,18 @@
-"""How a `Transformer` is made from a named size, a pretrained model, a spec, or PyTorch's weights."""
+"""How a `Transformer` is made from a size, a pretrained model, a spec, or PyTorch's weights; and its spec."""
 
 import os
 from collections.abc import Mapping
 from typing import Any, Self, cast
 
+from keras import ops
+
 from keras_attention.data.presets import catalogue, is_preset, load
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.torch_transformer import read_torch
-from keras_attention.models.declared import assign_weights
-from keras_attention.spec import EmbeddingSpec, TransformerSpec
-from keras_attention.spec.parts import as_array
+from keras_attention.layers.declared import declared
+from keras_attention.layers.residual import norm_spec
+from keras_attention.spec import EmbeddingSpec, NormSpec, SpecError, StackSpec, TransformerSpec
+from keras_attention.spec.parts import as_array, present_value
 from keras_attention.spec.presets import preset_arguments
 
 
@@ -156,3 +159,60 @@ class Pretrained:
         model = cast(Any, cls)(**{**options, **kwargs})
         assign_weights(model, spec)
         return model
+
+
+# The methods that decoding calls.
+DECODING_METHODS = (
+    "encode",
+    "initial_cache",
+    "decode_step",
+    "_embed",
+    "_encode",
+    "_add_positions",
+    "_run_encoder",
+    "_call_block",
+    "_project",
+)
+
+
+def declared_transformer(model: Any, defining_class: type) -> TransformerSpec:
+    """Return the spec of a model, as `Transformer.spec` does; `defining_class` is `Transformer`."""
+    for name in DECODING_METHODS:
+        changed = getattr(type(model), name) is not getattr(defining_class, name)
+        if changed and "spec" not in vars(type(model)):
+            raise SpecError(
+                f"{type(model).__name__} overrides `{name}` without a `spec()` that describes what it "
+                "computes."
+            )
+    target = model.target_embedding
+    spec = TransformerSpec(
+        embedding=declared(model, model.token_embedding),
+        target_embedding=target and declared(model, target),
+        encoder=_stack(model, "encoder"),
+        decoder=_stack(model, "decoder"),
+        start_token_id=model.start_token_id,
+        end_token_id=model.end_token_id,
+        suppressed_token_ids=model.suppressed_token_ids,
+        dtype=model.compute_dtype,
+    )
+    spec.validate()
+    return spec
+
+
+def _stack(model: Any, kind: str) -> StackSpec:
+    def norm(name: str, is_there: bool) -> NormSpec | None:
+        return norm_spec(getattr(model, f"{kind}_{name}")) if is_there else None
+
+    return StackSpec(
+        positions=declared(model, getattr(model, f"{kind}_positions")),
+        blocks=tuple(declared(model, block) for block in getattr(model, f"{kind}_blocks")),
+        norm=norm("normalization", model.final_normalization),
+        embedding_norm=norm("embedding_normalization", model.embedding_normalization),
+    )
+
+
+def assign_weights(model: Any, spec: TransformerSpec) -> None:
+    """Give a model of the same structure the weights of a spec."""
+    own = model.spec().weights()
+    for path, weight in spec.weights().items():
+        own[path].assign(ops.convert_to_tensor(present_value(weight)))

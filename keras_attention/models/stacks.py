@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.layers.arguments import Configured, config_of_before
-from keras_attention.layers.parts import call_part
+from keras_attention.layers.door import call_part
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.parts import Parts, check_cache, check_memory, empty_cache
 from keras_attention.models.token_ids import check_sequences, check_token_ids

@@ -8,15 +8,13 @@ import keras
 from keras import ops
 
 from keras_attention.layers.arguments import config_of_before, options_in, takes
-from keras_attention.layers.door import check_switch
+from keras_attention.layers.door import call_part, check_switch
 from keras_attention.layers.masks import padding_mask
-from keras_attention.layers.parts import call_part
 from keras_attention.models.attention_details import AttentionDetails, norms_by_kind
-from keras_attention.models.declared import declared_transformer
 from keras_attention.models.guided_alignment import GuidedModel
 from keras_attention.models.lora import LowRankAdapted
 from keras_attention.models.parts import BLOCKS, Parts
-from keras_attention.models.pretrained import Pretrained
+from keras_attention.models.pretrained import Pretrained, declared_transformer
 from keras_attention.models.quantized import Quantizable
 from keras_attention.models.stacks import DecoderStack, EncoderStack, Memory, self_attention_of
 from keras_attention.models.token_ids import (

@@ -20,7 +20,7 @@ from keras_attention.data.presets import Loaded
 from keras_attention.data.symbols import check_tags, tags_of
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.models.declared import assign_weights
+from keras_attention.models.pretrained import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.start import guided_head, model_arguments, start_of, tokenizer_between

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from keras_attention.models.declared import assign_weights
+from keras_attention.models.pretrained import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.spec import SpecError
 from keras_attention.spec.files import save_spec

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_attention import FeedForward, TransformerEncoderBlock
-from keras_attention.layers.parts import needs_keras
+from keras_attention.layers.door import needs_keras
 
 X = np.random.default_rng(7).normal(size=(2, 3, 8)).astype("float32")
 MASK = np.array([[True, True, False], [True, True, True]])
@@ -29,7 +29,7 @@ def parts_of(layer):
 
 def through_keras(monkeypatch):
     """Every part is called as Keras would call it."""
-    monkeypatch.setattr("keras_attention.layers.parts.needs_keras", lambda *_: True)
+    monkeypatch.setattr("keras_attention.layers.door.needs_keras", lambda *_: True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "bfloat16"])

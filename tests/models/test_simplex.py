@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.models.simplex import RandomSimplex, Simplex, simplex_projection
+from keras_attention.models.branched_attention import RandomSimplex, Simplex, simplex_projection
 from tests.helpers import numpy
 
 

@@ -5,8 +5,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops.operations import joined_linear, linear
-from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
+from keras_attention.ops.operations import (
+    fold_leading_axes,
+    joined_linear,
+    linear,
+    unfold_leading_axes,
+)
 
 rng = np.random.default_rng(7)
 
