@@ -81,8 +81,14 @@ class GuidedModel(TrainableModel):
             ValueError: If there is no such head, the weight is not positive, or as `TrainableModel.compile`.
         """
         if alignment_head is not None:
-            _, layers = depths_of(self.num_layers)
-            alignment_head = checked_head("alignment_head", alignment_head, layers, self.num_heads)
+            (_, layers), (layer, head) = depths_of(self.num_layers), alignment_head
+            for size, number, what in ((layers, layer, "layer"), (self.num_heads, head, "head")):
+                if check_integer("alignment_head", number, least=0) >= size:
+                    raise ValueError(
+                        f"`alignment_head` must be a layer from 0 to {layers - 1} and a head from 0 to "
+                        f"{self.num_heads - 1}. Received: {what} {number}"
+                    )
+            alignment_head = (layer, head)
             if not hasattr(loss, "token_count"):
                 raise ValueError(
                     "Guided alignment needs a loss with the method `token_count`: use keras_attention."
@@ -119,15 +125,3 @@ class GuidedModel(TrainableModel):
             return config
         own = {"alignment_head": [*self.alignment_head], "alignment_weight": self.alignment_weight}
         return {**config, **own}
-
-
-def checked_head(name: str, head: Any, layers: int, heads: int) -> tuple[int, int]:
-    """Return a head, its layer and its number; raise a ValueError unless there is one."""
-    for size, number, what in ((layers, head[0], "layer"), (heads, head[1], "head")):
-        check_integer(name, number, least=0)
-        if number >= size:
-            raise ValueError(
-                f"`{name}` must be a layer from 0 to {layers - 1} and a head from 0 to {heads - 1}. "
-                f"Received: {what} {number}"
-            )
-    return head[0], head[1]

@@ -82,15 +82,11 @@ def _store_matrices_in_float16(path: Path) -> None:
             if isinstance(item, h5py.Dataset):
                 is_matrix = item.dtype.kind == "f" and item.ndim > 1
                 value = item[()]
-                placed = target.create_dataset(
-                    name, data=value.astype("float16") if is_matrix else value
-                )
+                target.create_dataset(name, data=value.astype("float16") if is_matrix else value)
             else:
-                placed = target.create_group(name)
-            for key, value in item.attrs.items():
-                placed.attrs[key] = value
+                target.create_group(name)
+            target[name].attrs.update(item.attrs)
 
         source.visititems(copy)
-        for key, value in source.attrs.items():
-            target.attrs[key] = value
+        target.attrs.update(source.attrs)
     smaller.replace(path)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_index
@@ -16,10 +15,10 @@ from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.residual import make_norm
 from keras_attention.layers.seeds import part_seed
-from keras_attention.layers.ssru import SSRU, state_dtype
+from keras_attention.layers.ssru import SSRU
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.spec.options import BlockOptions, DecoderBlockOptions
-from keras_attention.utils.checks import check_integer, check_numbers, depths_of
+from keras_attention.utils.checks import check_numbers, depths_of
 
 BLOCKS: dict[str, type[keras.layers.Layer]] = {
     "encoder": TransformerEncoderBlock,
@@ -124,28 +123,6 @@ class Parts:
         )
         layer.build(self.sequence_shape)
         return layer
-
-
-def empty_cache(
-    blocks: list[Any], batch_size: int, beam_size: int, max_length: int, dtype: str
-) -> list[dict[str, Any]]:
-    """Return zeros for what decoder blocks keep of earlier positions; see `Transformer.initial_cache`."""
-    sizes = {"batch_size": batch_size, "beam_size": beam_size, "max_length": max_length}
-    for name, size in sizes.items():
-        if not ops.is_tensor(size):  # as the number of rows in a graph may be
-            check_integer(name, size, least=1)
-    caches = []
-    for block in blocks:
-        attention = block.self_attention
-        if isinstance(attention, SSRU):
-            width = attention.inner.units
-            zeros = ops.zeros((batch_size, beam_size, width), state_dtype(dtype))
-            caches.append({"state": zeros})
-            continue
-        shape = (batch_size, beam_size, max_length, attention.num_heads)
-        widths = {"key": attention.key_dim, "value": attention.value_dim}
-        caches.append({name: ops.zeros((*shape, width), dtype) for name, width in widths.items()})
-    return caches
 
 
 def check_memory(blocks: list[Any], memory: Any, rows: Any) -> None:

@@ -9,12 +9,13 @@ from keras import ops
 from keras_attention.layers.arguments import Configured, config_of_before
 from keras_attention.layers.door import call_part
 from keras_attention.layers.recompute import recomputed_call
-from keras_attention.models.parts import Parts, check_cache, check_memory, empty_cache
+from keras_attention.layers.ssru import SSRU, state_dtype
+from keras_attention.models.parts import Parts, check_cache, check_memory
 from keras_attention.models.token_ids import check_sequences, check_token_ids
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec.options import StackOptions
 from keras_attention.spec.transformer import SUPPRESSED
-from keras_attention.utils.checks import static_shape
+from keras_attention.utils.checks import check_integer, static_shape
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
@@ -115,9 +116,20 @@ class DecoderStack(Stack):
             A list of dicts of zeros: keys `(B, W, L, N, K)` and values `(B, W, L, N, U)`. With SSRUs: their
             states `(B, W, D)`, in float32.
         """
-        return empty_cache(
-            self.decoder_blocks, batch_size, beam_size, max_length, self.compute_dtype
-        )
+        sizes = {"batch_size": batch_size, "beam_size": beam_size, "max_length": max_length}
+        for name, size in sizes.items():
+            if not ops.is_tensor(size):  # as the number of rows in a graph may be
+                check_integer(name, size, least=1)
+        caches: Cache = []
+        for attention in (block.self_attention for block in self.decoder_blocks):
+            if isinstance(attention, SSRU):
+                shape = (batch_size, beam_size, attention.inner.units)
+                caches.append({"state": ops.zeros(shape, state_dtype(self.compute_dtype))})
+                continue
+            axes = (*sizes.values(), attention.num_heads)
+            widths = {"key": attention.key_dim, "value": attention.value_dim}
+            caches.append({k: ops.zeros((*axes, w), self.compute_dtype) for k, w in widths.items()})
+        return caches
 
     def decode_step(
         self, token_ids: Any, start_index: Any, memory: Memory, cache: Cache

@@ -1,8 +1,8 @@
 """Early errors for token ids outside a model's vocabulary, at no cost inside compiled graphs."""
 
-import numbers
 import reprlib
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def _check(
             raise ValueError(
                 f"{name} must have the same number of rows in each array. Received: {rows}"
             )
-    elif isinstance(value, (list, tuple)) and value and _are_numbers(value):
+    elif isinstance(value, (list, tuple)) and value and all(isinstance(v, Real) for v in value):
         _check(name, np.asarray([value]), sizes, max_length, side)
     elif isinstance(value, (list, tuple)):
         for part in value:
@@ -65,8 +65,7 @@ def _check(
                 f"{value.dtype} and shape {value.shape}"
             )
         if value.size and (np.issubdtype(value.dtype, np.integer) or is_float and value.ndim > 1):
-            _check_range(name, value.min().item(), value.max().item(), sizes[side])
-            _check_whole(name, value)
+            _check_values(name, value, sizes[side])
         _check_length(value.shape[1] if value.ndim == 2 else 0, max_length)
     elif isinstance(getattr(value, "vocabulary_size", None), int):
         size = value.vocabulary_size
@@ -86,25 +85,17 @@ _ADVICE = (
 )
 
 
-def _are_numbers(values: Any) -> bool:
-    return all(isinstance(value, numbers.Real) for value in values)
-
-
-def _check_whole(name: str, ids: np.ndarray) -> None:
-    is_whole = np.equal(ids, np.floor(ids))
+def _check_values(name: str, ids: np.ndarray, vocabulary_size: int) -> None:
+    least, most, is_whole = ids.min().item(), ids.max().item(), np.equal(ids, np.floor(ids))
+    if not (0 <= least and most < vocabulary_size):
+        raise ValueError(
+            f"{name} holds ids outside the model's vocabulary of {vocabulary_size} tokens (ids 0 to "
+            f"{vocabulary_size - 1}). Received: ids from {least} to {most}. {_ADVICE}"
+        )
     if not is_whole.all():
         raise ValueError(
             f"{name} must hold token ids, which are integers. Received: {ids[~is_whole][0].item()}"
         )
-
-
-def _check_range(name: str, least: float, most: float, vocabulary_size: int) -> None:
-    if 0 <= least and most < vocabulary_size:
-        return
-    raise ValueError(
-        f"{name} holds ids outside the model's vocabulary of {vocabulary_size} tokens (ids 0 to "
-        f"{vocabulary_size - 1}). Received: ids from {least} to {most}. {_ADVICE}"
-    )
 
 
 def _check_length(length: int, max_length: int | None) -> None:
