@@ -93,11 +93,8 @@ class Alignments:
     """The alignments of all cross-attention heads over several sentences.
 
     Only content words count, neither punctuation nor special tokens: most of the attention of a
-    translation model goes to the end token and to punctuation.
-
-    Args:
-        heads: Number of heads over all layers.
-        rows: `"read"` or `"predicted"`: the word that a row stands for.
+    translation model goes to the end token and to punctuation. `heads` is their number over all layers;
+    `rows`, `"read"` or `"predicted"`, the word that a row stands for.
     """
 
     def __init__(self, heads: int, rows: str):

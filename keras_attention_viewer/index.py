@@ -49,14 +49,9 @@ def run_index(
     problems: Sequence[str] = (),
     title: str | None = None,
 ) -> dict[str, Any]:
-    """Return a run in the index.
+    """Return a run in the index, with what `sentence_index` returned and a title, by default its name.
 
-    Args:
-        name: Its name.
-        sentences: From `sentence_index`.
-        curves: By name (`"loss"`, `"bleu"`, `"perplexity"`), pairs of step and value.
-        problems: Sentences for the reader about what could not be read.
-        title: What it is called on the page. Defaults to its name.
+    `curves` are pairs of step and value by name, `problems` sentences about what could not be read.
     """
     return {
         "name": name,
@@ -73,20 +68,12 @@ def sentence_index(
     steps: Sequence[int],
     written: Sequence[float] | None = None,
 ) -> dict[str, Any]:
-    """Return a sentence in the index.
+    """Return a sentence in the index, of an `entry_tag`, with the header of its first entry.
 
-    Args:
-        tag: From `entry_tag`.
-        header: The header of its first entry.
-        steps: Its steps, ascending.
-        written: For each step, when it was written; None if no step is ever written again.
-
-    Raises:
-        ValueError: If `tag` is not the tag of a sentence.
+    Steps ascend; `written` is for each of them when it was written, None if none is ever written again.
     """
     parts = parse_tag(tag)
-    if parts is None:
-        raise ValueError(f"Expected a tag such as 'attention/0/reference'. Received: {tag!r}")
+    assert parts is not None  # Others are left out before.
     return {
         "tag": tag,
         "number": parts[0],

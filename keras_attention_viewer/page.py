@@ -67,12 +67,7 @@ def save_html(
 
 
 class AttentionPage:
-    """A page that a notebook shows when it is the last value of a cell.
-
-    Args:
-        document: The HTML document.
-        height: Its height in pixels.
-    """
+    """A page, `height` pixels high, that a notebook shows when it is the last value of a cell."""
 
     def __init__(self, document: str, height: int):
         self.document = document
@@ -143,15 +138,9 @@ def page(entries: Entries, *, title: str = "Attention", scalars: Scalars | None 
 def bundle(folder: Path, main: str) -> str:
     """Join JavaScript modules into one script, because browsers do not load modules from disk.
 
-    This supports only imports of names from modules in the same folder, and exports in front of a
-    declaration. Top-level names must be unique across all modules.
-
-    Args:
-        folder: The folder of the modules.
-        main: The main module; it comes last, after everything that it imports.
-
-    Raises:
-        ValueError: If a module has other imports or exports, or imports form a cycle.
+    The main module comes last, after everything that it imports. Only imports of names from modules in the
+    same folder, and exports in front of a declaration, are joined; a ValueError says so of others, and of
+    cycles. Top-level names must be unique across all modules.
     """
     parts: dict[str, str] = {}
 

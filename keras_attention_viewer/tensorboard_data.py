@@ -52,11 +52,8 @@ class AttentionData:
     """The data that the plugin's routes serve.
 
     A blob is looked up by the names of its run, sentence and step among those that TensorBoard has loaded.
-    Nothing that comes from a browser is used as a key or a path.
-
-    Args:
-        data_provider: TensorBoard's.
-        folder: The log folder, to look for cut-off event files; None if it is not on this machine.
+    Nothing that comes from a browser is used as a key or a path. In the log folder, which is None if it is
+    not on this machine, cut-off event files are looked for.
     """
 
     def __init__(self, data_provider: Any, folder: Path | None):

@@ -20,11 +20,7 @@ Answer = Callable[[Any], tuple[Any, str]]  # request -> content, content type
 
 
 class AttentionPlugin(base_plugin.TBPlugin):
-    """Serves the viewer and the attention of all runs below the log folder.
-
-    Args:
-        context: TensorBoard's `TBContext`.
-    """
+    """Serves the viewer and the attention of all runs below the log folder."""
 
     plugin_name = PLUGIN_NAME
 

@@ -87,11 +87,8 @@ def word_count(tokens: Sequence[Token]) -> int:
 def words_between_spaces(tokens: Sequence[Token], is_marked: bool) -> list[list[int]]:
     """Return the positions of the tokens of each word, where a word is what stands between spaces.
 
-    Special tokens are left out, and end a word.
-
-    Args:
-        tokens: What `describe_tokens` returned.
-        is_marked: Whether SentencePiece marks beginnings of words, even if none of these tokens begins one.
+    Special tokens are left out, and end a word. `is_marked` says whether SentencePiece marks beginnings of
+    words, even if none of these tokens begins one.
     """
     words: list[list[int]] = []
     previous: Token | None = None

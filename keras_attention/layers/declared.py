@@ -18,18 +18,12 @@ class MergedKernel:
     """The weight of a spec that a layer's kernel W and its low-rank matrices come to: `W + alpha / r A B`.
 
     Each reader gets its current value, in the precision of W, where Keras' `layer.kernel` is in that of the
-    computation.
-
-    Args:
-        layer: A `Dense` or `EinsumDense` with LoRA.
-
-    Attributes:
-        sources: W, A and B: the variables that change when the value does.
-        shape: Shape of the kernel.
+    computation. The layer is a `Dense` or `EinsumDense` with LoRA.
     """
 
     def __init__(self, layer: Any):
         kernel = next(weight for weight in layer.variables if weight.name == "kernel")
+        # W, A and B: the variables that change when the value does.
         self.sources = (kernel, layer.lora_kernel_a, layer.lora_kernel_b)
         self.shape = kernel.shape
         self._factor = layer.lora_alpha / layer.lora_rank

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.arguments import checked
+from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import padding_mask
@@ -29,7 +29,7 @@ _last_call = threading.local()
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
+class TokenEmbedding(Configured, Door, keras.layers.ReversibleEmbedding):
     """The token embedding of the paper: scaled, zero for padding, and tied to the softmax.
 
     Section 3.4: rows are multiplied by `sqrt(hidden_dim)` on lookup. The same table, unscaled and, in the
@@ -98,10 +98,8 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         if self.reverse_dtype is None:
             # Keras' embeddings do not autocast: their table would make the product float32.
             self.reverse_dtype = self.compute_dtype
-        self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
-        self.pad_token_id = pad_token_id
-        self.use_logits_bias = use_logits_bias
+        of_keras = ("tie_weights", "embeddings_initializer")
+        self._keep({name: own[name] for name in own if name not in of_keras})
 
     def build(self, input_shape: Any = None) -> None:
         super().build(input_shape)
@@ -215,12 +213,4 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        for name in ("input_dim", "output_dim"):
-            del config[name]
-        return {
-            **config,
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "pad_token_id": self.pad_token_id,
-            "use_logits_bias": self.use_logits_bias,
-        }
+        return {name: config[name] for name in config if name not in ("input_dim", "output_dim")}

@@ -27,15 +27,9 @@ BLOCKS: dict[str, type[keras.layers.Layer]] = {
 
 
 class Parts:
-    """Makes the layers of one model. Each gets its own seed, so the order of the calls matters.
+    """Makes the layers of one model. Each gets its own seed, so the order of the calls matters."""
 
-    Args:
-        options: The `StackOptions` of the model.
-        hidden_dim: Its width D.
-        dtype: Its dtype policy.
-    """
-
-    def __init__(self, options: Any, hidden_dim: int, dtype: Any):
+    def __init__(self, options: Any, hidden_dim: int, dtype: Any):  # `StackOptions`, dtype policy
         _check_has_float64(dtype)
         self.options = options
         self.hidden_dim, self.dtype = hidden_dim, dtype

@@ -255,14 +255,12 @@ def global_norm(gradients: Sequence[Any]) -> Any:
     return ops.sqrt(functools.reduce(ops.add, squares))
 
 
-DEFINITIONS: dict[str, Callable[..., Any]] = {
-    "dot_product_attention": dot_product_attention,
-    "dropout": dropout,
-    "dropout_add_norm": dropout_add_norm,
-    "global_norm": global_norm,
-    "joined_linear": joined_linear,
-    "linear": linear,
-    "reshape": reshape,
-    "smoothed_crossentropy": smoothed_crossentropy,
-    "tied_projection": tied_projection,
-}
+def by_name(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Return functions by their names."""
+    return {function.__name__: function for function in functions}
+
+
+DEFINITIONS = by_name(
+    *(dot_product_attention, dropout, dropout_add_norm, global_norm, joined_linear, linear),
+    *(reshape, smoothed_crossentropy, tied_projection),
+)

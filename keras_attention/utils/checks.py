@@ -234,14 +234,9 @@ def divisors(number: int) -> str:
 def check_numbers(name: str, value: Any, axes: str | None = None, **sizes: int | None) -> Any:
     """Return an array or a tensor of numbers; raise a ValueError for anything else. Lists become arrays.
 
-    Values are not looked at: in a compiled graph a tensor has none.
-
-    Args:
-        name: Name of the parameter.
-        value: The value to check.
-        axes: A letter for each axis, such as `"BTD"`, after "..." if there may be others before them; None
-            for any axes.
-        **sizes: The sizes of letters, where they are known.
+    Values are not looked at: in a compiled graph a tensor has none. `axes` has a letter for each axis, as
+    `"BTD"`, after "..." if there may be others before them, or is None for any; `sizes` are those of
+    letters, where they are known.
 
     >>> check_numbers("mask", [[True, False]], "BS", S=2).shape
     (1, 2)

@@ -7,12 +7,13 @@ training callback can draw them. Save one with `figure.savefig("attention.png")`
 from __future__ import annotations
 
 import contextlib
-import numbers
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
+
+from keras_attention.utils.checks import can_iterate, check_integer
 
 FONT_POINTS = 8
 # Fonts of Linux, macOS and Windows for Chinese, Japanese, Korean and other scripts.
@@ -135,16 +136,12 @@ def checked_indices(name: str, indices: int | Sequence[int] | None, count: int) 
     """Return indices as a list, by default all of `count`; raise a ValueError if one is out of range."""
     if indices is None:
         return list(range(count))
-    chosen: list[Any] = [indices]
-    if isinstance(indices, Iterable) and not isinstance(indices, str):
-        chosen = list(indices)
-    is_index = [
-        isinstance(index, numbers.Integral)
-        and not isinstance(index, bool)
-        and int(index) in range(count)
-        for index in chosen
-    ]
-    if not chosen or not all(is_index):
+    given: Any = indices if can_iterate(indices) and not isinstance(indices, str) else [indices]
+    try:
+        chosen = [check_integer(name, index, 0, count - 1) for index in given]
+    except ValueError:
+        chosen = []
+    if not chosen:
         raise ValueError(
             f"`{name}` must be indices from 0 to {count - 1}. Received: {name}={indices!r}"
         )

@@ -73,7 +73,12 @@ def paper_attention_figure(
     """
     target_tokens = source_tokens if target_tokens is None else target_tokens
     weights = checked_weights(scores, source_tokens, target_tokens).clip(0, 1)
-    check_drawable(source_tokens, target_tokens)
+    if (count := max(len(source_tokens), len(target_tokens))) > MOST_TOKENS:
+        raise ValueError(
+            f"A picture has room for {MOST_TOKENS} tokens on a side. Received: {count} tokens. Cut both "
+            f"tokens and weights, `tokens[:{MOST_TOKENS}]` and `scores[:, :{MOST_TOKENS}, :{MOST_TOKENS}]`, "
+            "or choose a shorter sentence."
+        )
     chosen = checked_indices("heads", heads, len(weights))
     queries = checked_indices("query", query, len(target_tokens))
     colors = head_colors(len(weights))
@@ -112,17 +117,6 @@ def paper_attention_figure(
         for index, text in enumerate(texts):
             axes.text(_middle(index), at, text, va=align, gid=f"row {side}", **style)
     return canvas.figure
-
-
-def check_drawable(*sides: Sequence[str]) -> None:
-    """Refuse a sentence that is too long to draw."""
-    longest = max(map(len, sides))
-    if longest > MOST_TOKENS:
-        raise ValueError(
-            f"A picture has room for {MOST_TOKENS} tokens on a side. Received: {longest} tokens. Cut "
-            f"both tokens and weights, `tokens[:{MOST_TOKENS}]` and `scores[:, :{MOST_TOKENS}, "
-            f":{MOST_TOKENS}]`, or choose a shorter sentence."
-        )
 
 
 def head_colors(count: int) -> list[tuple[float, ...]]:

@@ -232,10 +232,6 @@ def global_norm(gradients: Sequence[Any]) -> tf.Tensor:
     return tf.sqrt(2.0 * tf.add_n(halves))
 
 
-KERNELS: dict[str, Callable[..., Any]] = {
-    "dot_product_attention": dot_product_attention,
-    "dropout_add_norm": dropout_add_norm,
-    "global_norm": global_norm,
-    "joined_linear": joined_linear,
-    "smoothed_crossentropy": smoothed_crossentropy,
-}
+KERNELS = reference.by_name(
+    dot_product_attention, dropout_add_norm, global_norm, joined_linear, smoothed_crossentropy
+)

@@ -329,14 +329,7 @@ def global_norm(gradients: Sequence[Any]) -> torch.Tensor:
     return torch.nn.utils.get_total_norm([torch.as_tensor(each).float() for each in gradients])
 
 
-KERNELS: dict[str, Callable[..., Any]] = {
-    "dot_product_attention": dot_product_attention,
-    "dropout": dropout,
-    "dropout_add_norm": dropout_add_norm,
-    "global_norm": global_norm,
-    "joined_linear": joined_linear,
-    "linear": linear,
-    "reshape": reshape,
-    "smoothed_crossentropy": smoothed_crossentropy,
-    "tied_projection": tied_projection,
-}
+KERNELS = reference.by_name(
+    *(dot_product_attention, dropout, dropout_add_norm, global_norm, joined_linear, linear),
+    *(reshape, smoothed_crossentropy, tied_projection),
+)
