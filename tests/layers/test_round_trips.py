@@ -41,9 +41,29 @@ OF_A_BLOCK = {
     "seed": 5,
     "name": "mine",
 }
+OF_A_STACK = {
+    **{name: value for name, value in OF_A_BLOCK.items() if name != "kernel_initializer"},
+    "num_layers": 2,
+    "final_normalization": True,
+    "recompute": True,
+    "position_layout": "learned",
+    "max_length": 9,
+    "attention_window": 7,
+}
+OF_A_DECODER = {
+    **OF_A_STACK,
+    "vocabulary_size": 13,
+    "hidden_dim": D,
+    "tie_weights": False,
+    "use_logits_bias": True,
+    "pad_token_id": 2,
+}
 ARGUMENTS = {
     TransformerEncoderBlock: OF_A_BLOCK,
     TransformerDecoderBlock: OF_A_BLOCK,
+    TransformerEncoder: OF_A_STACK,
+    TransformerDecoder: OF_A_DECODER,
+    Transformer: {**OF_A_DECODER, "end_token_id": 3},
     FeedForward: {
         "intermediate_dim": 7,
         "activation": "gelu",
@@ -94,6 +114,14 @@ def assert_arrived_in_block(block):
     assert attention.get_config()["kernel_initializer"]["class_name"] == "HeNormal"
 
 
+def assert_arrived_in_blocks(model):
+    model.build((None, None, D))
+    blocks = [*getattr(model, "encoder_blocks", []), *getattr(model, "decoder_blocks", [])]
+    assert len(blocks) == (4 if isinstance(model, Transformer) else 2)
+    assert {block.attention_window for block in blocks} == {7}
+    assert {block.self_attention.value_dim for block in blocks} == {6}
+
+
 def assert_arrived_in_feed_forward(layer):
     assert layer.activation is keras.activations.gelu
     assert isinstance(layer.kernel_initializer, keras.initializers.HeNormal)
@@ -113,6 +141,9 @@ def assert_arrived_in_embedding(layer):
 IN_PARTS = {
     TransformerEncoderBlock: assert_arrived_in_block,
     TransformerDecoderBlock: assert_arrived_in_block,
+    TransformerEncoder: assert_arrived_in_blocks,
+    TransformerDecoder: assert_arrived_in_blocks,
+    Transformer: assert_arrived_in_blocks,
     FeedForward: assert_arrived_in_feed_forward,
     ResidualConnection: assert_arrived_in_residual,
     TokenEmbedding: assert_arrived_in_embedding,
@@ -132,6 +163,7 @@ def test_config_round_trip_of_every_argument(kind):
             if name != "dtype" and isinstance(getattr(made, name, None), (int, float, str)):
                 assert getattr(made, name) == value, name
         IN_PARTS.get(kind, lambda made: None)(made)
+    assert [w.shape for w in copy.weights] == [w.shape for w in layer.weights]
 
 
 MADE = [

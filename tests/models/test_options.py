@@ -19,6 +19,7 @@ from keras_attention.visualization import attention_entries, attention_figures, 
 from tests.decoding.oracle_search import slow_beam_search
 from tests.helpers import numpy
 from tests.models.numpy_transformer import greedy, teacher_forced_logits
+from tests.spec.test_spec import EVERY_OPTION
 
 ON_TORCH = keras.backend.backend() == "torch"
 V, D, F, N, B, T, S = 13, 12, 21, 3, 2, 4, 6
@@ -38,7 +39,10 @@ ALONE = {
     "ssru": {"decoder_cell": "ssru"},
     "swiglu": {"activation": "silu", "gated_feed_forward": True},
     "rms_norm": {"normalization": "rms", "normalize_first": True},
+    "every": EVERY_OPTION,
 }
+# Arguments that only training needs and a spec does not hold.
+OF_TRAINING = ("dropout", "attention_dropout", "activation_dropout", "recompute", "seed")
 # Every value of each meets every value of the others in one of `PAIRWISE`.
 FACTORS = {
     "num_layers": [2, (2, 1), (1, 2)],
@@ -163,7 +167,7 @@ def test_config_and_spec_round_trips(options):
     del config["trainable"]  # as it was before
     assert Transformer.from_config(config).trainable
     assert [w.path for w in copy.weights] == [w.path for w in model.weights]
-    again = Transformer.from_spec(model.spec(), dropout=0.0, seed=4)
+    again = Transformer.from_spec(model.spec(), **{name: config[name] for name in OF_TRAINING})
     differs = {"name", "key_dim", "value_dim", "final_normalization", "start_token_id"}
     differs |= set() if model.max_length else {"max_length"}
     found, wanted = again.get_config(), model.get_config()
@@ -174,6 +178,7 @@ def test_config_and_spec_round_trips(options):
     assert again.start_token_id == model.start_token_id
     weights = again.spec().weights()
     assert [*weights] == [*model.spec().weights()]
+    assert len(weights) == len(model.trainable_weights)
     for path, weight in model.spec().weights().items():
         np.testing.assert_array_equal(numpy(weights[path]), numpy(weight))
 

@@ -1,7 +1,5 @@
 """The encoder over vectors against NumPy, and both halves against the whole `Transformer`."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -144,46 +142,6 @@ def test_a_model_of_both_is_saved_and_loaded(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     inputs = [X, PADDING, IDS]
     np.testing.assert_allclose(numpy(loaded(inputs)), numpy(model(inputs)), atol=1e-6)
-
-
-ARGUMENTS = {
-    "key_dim": 4,
-    "value_dim": 5,
-    "dropout": 0.15,
-    "attention_dropout": 0.25,
-    "activation_dropout": 0.35,
-    "activation": "gelu",
-    "normalize_first": True,
-    "final_normalization": True,
-    "use_attention_bias": True,
-    "layer_norm_epsilon": 1e-4,
-    "seed": 5,
-    "recompute": True,
-    "position_layout": "learned",
-    "max_length": 9,
-    "attention_window": 7,
-    "name": "mine",
-}
-OF_A_DECODER = {"tie_weights": False, "use_logits_bias": True, "pad_token_id": 2}
-
-
-@pytest.mark.backends("torch")
-@pytest.mark.parametrize(
-    ("make", "more"),
-    [(encoder, {}), (decoder, OF_A_DECODER), (whole, {**OF_A_DECODER, "end_token_id": 3})],
-)
-def test_every_argument_is_in_the_config(make, more):
-    arguments, made = {**ARGUMENTS, **more}, make(**ARGUMENTS, **more)
-    config = json.loads(json.dumps(made.get_config()))
-    assert {name: config[name] for name in arguments} == arguments
-    again = type(made).from_config(config)
-    assert again.get_config() == made.get_config()
-    for one in (made, again):
-        one.build((None, None, D))
-    assert [w.shape for w in again.weights] == [w.shape for w in made.weights]
-    blocks = [*getattr(again, "encoder_blocks", []), *getattr(again, "decoder_blocks", [])]
-    assert {block.attention_window for block in blocks} == {7}
-    assert {block.self_attention.value_dim for block in blocks} == {5}
 
 
 @pytest.mark.backends("torch")
