@@ -19,36 +19,23 @@ def randomized(layer, shape=INPUTS.shape):
     return layer
 
 
-def test_equals_equation_2():
-    layer = randomized(FeedForward(F))
-    assert [w.shape for w in layer.get_weights()] == [(D, F), (F,), (F, D), (D,)]
-    expected = oracle.feed_forward(INPUTS, *layer.get_weights())
-    np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-5)
+def in_tanh(x, w1, b1, w2, b2):
+    return np.tanh(x @ w1 + b1) @ w2 + b2
 
 
-def test_is_two_convolutions_with_kernels_of_one_position():
-    """Section 3.3: "another way of describing this is as two convolutions with kernel size 1"."""
-    layer = randomized(FeedForward(F))
-    w1, b1, w2, b2 = layer.get_weights()
-    convolutions = keras.Sequential(
-        [keras.layers.Conv1D(F, 1, activation="relu"), keras.layers.Conv1D(D, 1)]
-    )
-    convolutions.build(INPUTS.shape)
-    convolutions.set_weights([w1[None], b1, w2[None], b2])
-    np.testing.assert_allclose(numpy(layer(INPUTS)), numpy(convolutions(INPUTS)), atol=1e-5)
-
-
-def test_another_activation():
-    layer = randomized(FeedForward(F, activation="tanh"))
-    w1, b1, w2, b2 = layer.get_weights()
-    expected = np.tanh(INPUTS @ w1 + b1) @ w2 + b2
-    np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-5)
-
-
-def test_a_gate():
-    layer = randomized(FeedForward(F, activation="silu", gated=True))
-    expected = oracle.swiglu(INPUTS, *layer.get_weights())
-    np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-4)
+@pytest.mark.parametrize(
+    ("options", "written_out"),
+    [
+        ({}, oracle.feed_forward),
+        ({"activation": "tanh"}, in_tanh),
+        ({"activation": "silu", "gated": True}, oracle.swiglu),
+    ],
+)
+def test_equals_equation_2_and_what_came_after(options, written_out):
+    layer = randomized(FeedForward(F, **options))
+    assert [w.shape for w in layer.get_weights()[:4]] == [(D, F), (F,), (F, D), (D,)]
+    expected = written_out(INPUTS, *layer.get_weights())
+    np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-4 if "gated" in options else 1e-5)
 
 
 def test_dropout_acts_on_the_inner_units_in_training_only():

@@ -43,19 +43,6 @@ def test_invariants(layout, product):
     np.testing.assert_allclose((table[:-7] * table[7:]).sum(-1), product, rtol=1e-6)
 
 
-@pytest.mark.parametrize("shift", [1, 7, 40])
-def test_a_shifted_position_is_a_linear_function_of_the_position(shift):
-    """Section 3.5: for a fixed k, PE(pos + k) is a linear function of PE(pos)."""
-    width = 14
-    table = sinusoid(np.arange(100 + shift), width).astype("float64")
-    matrix = np.zeros((width, width))
-    for pair in range(width // 2):
-        angle = shift / 10000 ** (2 * pair / width)
-        rotation = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
-        matrix[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = rotation
-    np.testing.assert_allclose(table[shift:], table[:-shift] @ matrix.T, atol=1e-6)
-
-
 def test_an_odd_width_ends_in_zeros_in_halves():
     assert (sinusoid(np.arange(5), 7, "halves")[:, -1] == 0).all()
     outputs = PositionalEncoding("halves")(np.zeros((1, 4, 7), "float32"))
