@@ -35,7 +35,9 @@ def test_equals_equation_2_and_what_came_after(options, written_out):
     layer = randomized(FeedForward(F, **options))
     assert [w.shape for w in layer.get_weights()[:4]] == [(D, F), (F,), (F, D), (D,)]
     expected = written_out(INPUTS, *layer.get_weights())
-    np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-4 if "gated" in options else 1e-5)
+    np.testing.assert_allclose(
+        numpy(layer(INPUTS)), expected, atol=1e-4 if "gated" in options else 1e-5
+    )
 
 
 def test_dropout_acts_on_the_inner_units_in_training_only():

@@ -95,16 +95,10 @@ def test_a_foreign_folder_is_refused_and_nothing_changes(tmp_path, name, text, a
     if not alone:
         (tmp_path / "other").write_text("x")
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match="is not the folder of a run. Nothing was changed"):
-        RunFolder(tmp_path).claim(CONFIG)
+    for path in (tmp_path, tmp_path / name):  # a file is refused as well
+        with pytest.raises(ValueError, match="is not the folder of a run. Nothing was changed"):
+            RunFolder(path).claim(CONFIG)
     assert contents(tmp_path) == before
-
-
-def test_a_file_is_refused(tmp_path):
-    (tmp_path / "file").write_text("dear")
-    with pytest.raises(ValueError, match="is not the folder of a run"):
-        RunFolder(tmp_path / "file").claim(CONFIG)
-    assert (tmp_path / "file").read_text() == "dear"
 
 
 def test_the_report_of_a_finished_run(started):

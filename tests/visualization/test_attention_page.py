@@ -135,29 +135,25 @@ def test_a_run_that_has_no_such_record_changes_nothing(tmp_path, tokenizer):
     assert page_of(tmp_path, tokenizer, tmp_path / "deeper") == alone
 
 
-@pytest.mark.parametrize("marks", [True, False])
-def test_a_run_that_was_started_again_tells_of_its_last_record(tmp_path, tokenizer, marks):
-    """Records of an older run go further; of equal steps the later one counts."""
-    write_run(tmp_path, tokenizer, steps=(5, 10, 40))
-    write_run(tmp_path, tokenizer, steps=(10,), scale=1000, resumes=marks)
-    assert page_of(tmp_path, tokenizer, tmp_path)["importance"] == {"cross": [[0.01, 0.0]]}
-
-
-def test_a_damaged_restart_falls_back_to_what_came_before_it(tmp_path, tokenizer):
-    write_run(tmp_path, tokenizer, steps=(5, 10, 40))
-    path = write_run(tmp_path, tokenizer, steps=(10,), scale=1000)
-    content = bytearray(path.read_bytes())
-    content[-30] ^= 0xFF
-    path.write_bytes(content)
-    assert page_of(tmp_path, tokenizer, tmp_path)["importance"] == {"cross": [[0.05, 0.0]]}
-
-
-def test_a_damaged_log_is_read_up_to_the_damage(tmp_path, tokenizer):
-    path = write_run(tmp_path, tokenizer)
-    content = bytearray(path.read_bytes())
-    content[-30] ^= 0xFF  # in the last record
-    path.write_bytes(content)
-    assert page_of(tmp_path, tokenizer, tmp_path)["importance"] == {"cross": [[0.1, 0.0]]}
+@pytest.mark.parametrize(
+    ("again", "is_damaged", "found"),
+    [
+        ({"resumes": True}, False, 0.01),
+        ({"resumes": False}, False, 0.01),
+        ({"resumes": True}, True, 0.05),
+        (None, True, 0.1),
+    ],
+)
+def test_the_last_whole_record_counts(tmp_path, tokenizer, again, is_damaged, found):
+    """Of a run that was started again, whose older records go further, the later one of equal steps."""
+    path = write_run(tmp_path, tokenizer, steps=(5, 10, 40) if again else (10, 20))
+    if again:
+        path = write_run(tmp_path, tokenizer, steps=(10,), scale=1000, **again)
+    if is_damaged:
+        content = bytearray(path.read_bytes())
+        content[-30] ^= 0xFF  # in the last record
+        path.write_bytes(content)
+    assert page_of(tmp_path, tokenizer, tmp_path)["importance"] == {"cross": [[found, 0.0]]}
 
 
 def test_a_translator_without_keras_shows_what_that_of_the_model_does():
