@@ -144,16 +144,6 @@ def test_a_seed_makes_parts_that_differ_and_repeat():
     assert (first != second).any()
 
 
-def test_saved_and_loaded_as_it_was(tmp_path):
-    layer = BranchedAttention(N, K, value_dim=V, intermediate_dim=F, name="branched_attention")
-    query, value = keras.Input((None, D)), keras.Input((None, D))
-    model = keras.Model([query, value], layer(query, value))
-    expected = numpy(model([QUERY, VALUE]))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(numpy(loaded([QUERY, VALUE])), expected, atol=1e-6)
-
-
 @pytest.mark.backends("torch")
 def test_a_width_that_the_heads_cannot_share_is_refused():
     with pytest.raises(ValueError, match="multiple.*dim=70, num_heads=4"):

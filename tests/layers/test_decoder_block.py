@@ -80,19 +80,6 @@ def test_symbolic_shapes_are_the_real_ones():
     assert [tuple(x.shape) for x in got] == [(B, T, D), (B, N, T, T), (B, N, T, S)]
 
 
-@pytest.mark.backends("torch")
-def test_a_memory_of_another_width_in_a_model_saved_and_loaded(tmp_path):
-    width = 9
-    inputs, memory = keras.Input((None, D)), keras.Input((None, width))
-    mask = keras.Input((None,), dtype="bool")
-    outputs = block()(inputs, memory, encoder_padding_mask=mask)
-    model = keras.Model([inputs, memory, mask], outputs)
-    arrays = [X, rng.normal(size=(B, S, width)).astype("float32"), PADDING]
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    np.testing.assert_array_equal(numpy(copy(arrays)), numpy(model(arrays)))
-
-
 @pytest.mark.parametrize("normalize_first", [False, True])
 def test_one_position_at_a_time_equals_all_at_once(normalize_first):
     layer = randomized(

@@ -144,13 +144,3 @@ def test_ids_that_were_rounded_are_refused(policy, exact):
     )
     with pytest.raises(ValueError, match=f"rounds those above {exact}"):
         keras.Sequential([TokenEmbedding(exact + 1, D, dtype=policy)])(ids)
-
-
-@pytest.mark.backends("torch")
-def test_saves_and_loads(tmp_path):
-    inputs = keras.Input((None,), dtype="int32")
-    layer = TokenEmbedding(V, D)
-    model = keras.Model(inputs, layer(layer(inputs), reverse=True))
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    np.testing.assert_array_equal(numpy(copy(IDS)), numpy(model(IDS)))

@@ -70,15 +70,6 @@ def test_symbolic_shapes_are_the_real_ones():
     assert [tuple(x.shape) for x in got] == [(B, S, D), (B, N, S, S)]
 
 
-@pytest.mark.backends("torch")
-def test_in_a_sequential_model_saved_and_loaded(tmp_path):
-    model = keras.Sequential([keras.Input((None, D)), block(), block(normalize_first=True)])
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    assert isinstance(copy.layers[1], TransformerEncoderBlock) and copy.layers[1].normalize_first
-    np.testing.assert_array_equal(numpy(copy(X)), numpy(model(X)))
-
-
 @pytest.mark.parametrize(
     ("policy", "normalize_first"), [("mixed_bfloat16", False), ("mixed_float16", True)]
 )

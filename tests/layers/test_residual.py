@@ -100,14 +100,3 @@ def test_mixed_precision(policy, training):
     assert keras.backend.standardize_dtype(got.dtype) == policy.removeprefix("mixed_")
     expected = oracle.layer_norm(INPUTS + UPDATE, gamma, beta, 1e-6)
     np.testing.assert_allclose(numpy(got), expected, atol=0.1)
-
-
-@pytest.mark.backends("torch")
-def test_alone_in_a_functional_model(tmp_path):
-    inputs, update = keras.Input((None, D)), keras.Input((None, D))
-    model = keras.Model([inputs, update], ResidualConnection()(inputs, update))
-    expected = oracle.layer_norm(INPUTS + UPDATE, np.ones(D), np.zeros(D), 1e-6)
-    np.testing.assert_allclose(numpy(model([INPUTS, UPDATE])), expected, atol=1e-5)
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
-    np.testing.assert_allclose(numpy(copy([INPUTS, UPDATE])), expected, atol=1e-5)

@@ -4,9 +4,12 @@ import inspect
 import json
 
 import keras
+import numpy as np
 import pytest
 
 from keras_attention import (
+    SSRU,
+    BranchedAttention,
     FeedForward,
     PositionalEncoding,
     TokenEmbedding,
@@ -19,6 +22,7 @@ from keras_attention import (
 from keras_attention.layers import ResidualConnection
 from keras_attention.layers.arguments import KERAS_ARGUMENTS
 from keras_attention.layers.residual import RMSNormalization
+from tests.helpers import numpy
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -97,6 +101,12 @@ ARGUMENTS = {
         "dtype": "mixed_bfloat16",
     },
     PositionalEncoding: {"layout": "halves", "max_length": 9, "name": "mine"},
+    SSRU: {
+        "use_bias": True,
+        "kernel_initializer": "he_normal",
+        "bias_initializer": "ones",
+        "name": "mine",
+    },
 }
 
 
@@ -164,6 +174,59 @@ def test_config_round_trip_of_every_argument(kind):
                 assert getattr(made, name) == value, name
         IN_PARTS.get(kind, lambda made: None)(made)
     assert [w.shape for w in copy.weights] == [w.shape for w in layer.weights]
+
+
+rng = np.random.default_rng(3)
+VECTORS, MEMORY, MASK, IDS = 0, 1, 2, 3
+ARRAYS = [
+    rng.normal(size=(2, 4, D)),
+    rng.normal(size=(2, 5, D + 3)),
+    np.array([[True] * 5, [True] * 3 + [False] * 2]),
+    rng.integers(0, 11, (2, 4)),
+]
+
+
+def two_blocks(x):
+    return TransformerEncoderBlock(3, 11, normalize_first=True)(TransformerEncoderBlock(3, 11)(x))
+
+
+def both_ways(ids):
+    layer = TokenEmbedding(11, D, use_logits_bias=True)
+    return layer(layer(ids), reverse=True)
+
+
+def both_halves(memory, mask, ids):
+    options = {"activation": "gelu", "position_layout": "learned", "max_length": 9}
+    encoded = TransformerEncoder(2, 11, 3, **options)(memory, padding_mask=mask)
+    return TransformerDecoder(11, 2, D + 3, 11, 3, **options)(ids, encoded, mask)
+
+
+IN_MODELS = {
+    two_blocks: [VECTORS],
+    lambda x, y, mask: TransformerDecoderBlock(3, 11)(x, y, encoder_padding_mask=mask): [
+        *(VECTORS, MEMORY, MASK)
+    ],
+    both_ways: [IDS],
+    lambda x: ResidualConnection()(x, x): [VECTORS],
+    lambda x: SSRU(use_bias=True)(x): [VECTORS],
+    lambda x, y: BranchedAttention(3, 4, 11, value_dim=2)(x, y): [VECTORS, MEMORY],
+    both_halves: [MEMORY, MASK, IDS],
+}
+
+
+@pytest.mark.parametrize("outputs_of", IN_MODELS)
+def test_saved_and_loaded_in_a_functional_model(outputs_of, tmp_path):
+    arrays = [ARRAYS[place] for place in IN_MODELS[outputs_of]]
+    inputs = [keras.Input((None, *a.shape[2:]), dtype=str(a.dtype)) for a in arrays]
+    model = keras.Model(inputs, outputs_of(*inputs))
+    for weight in model.trainable_variables:
+        if weight.constraint is None:
+            weight.assign(numpy(weight) + 0.1 * rng.normal(size=weight.shape))
+    expected = numpy(model(arrays))
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(numpy(copy(arrays)), expected)
+    assert None in model.output_shape and copy.output_shape == model.output_shape
 
 
 MADE = [

@@ -1,7 +1,5 @@
 """The SSRU against Kim et al. 2019 in NumPy: alone, in steps, masked, in low precision, and in a block."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -74,18 +72,6 @@ def test_low_precision_keeps_the_state_in_float32(policy):
     for _ in range(100):
         _, state = layer(step, state=state)
     np.testing.assert_allclose(numpy(state), 1 - forget**1100, rtol=1e-3)
-
-
-@pytest.mark.backends("torch")
-def test_config_and_functional_model(tmp_path):
-    layer = layer_of(use_bias=True)
-    copy = SSRU.from_config(json.loads(json.dumps(layer.get_config())))
-    assert copy.get_config() == layer.get_config()
-    inputs = keras.Input((None, D))
-    model = keras.Model(inputs, layer(inputs))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(numpy(loaded(X)), numpy(layer(X)))
 
 
 def block_of(**options):

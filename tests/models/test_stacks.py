@@ -1,6 +1,5 @@
 """The encoder over vectors against NumPy, and both halves against the whole `Transformer`."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -127,21 +126,6 @@ def test_weights_of_the_cross_attention_hide_padding():
     for each in map(numpy, scores):
         np.testing.assert_allclose(each.sum(axis=-1), 1.0, atol=1e-5)
         assert np.all(each[1, :, :, 3:] == 0) and np.all(each[0, :, :, 3:] > 0)
-
-
-@pytest.mark.backends("torch")
-def test_a_model_of_both_is_saved_and_loaded(tmp_path):
-    vectors, is_real = keras.Input((None, D)), keras.Input((None,), dtype="bool")
-    ids = keras.Input((None,), dtype="int32")
-    arguments = {"seed": 3, "activation": "gelu", "position_layout": "learned", "max_length": 9}
-    halves = encoder(**arguments)
-    outputs = decoder(**arguments)(ids, halves(vectors, padding_mask=is_real), is_real)
-    model = keras.Model([vectors, is_real, ids], outputs)
-    assert model.output_shape == (None, None, V)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    inputs = [X, PADDING, IDS]
-    np.testing.assert_allclose(numpy(loaded(inputs)), numpy(model(inputs)), atol=1e-6)
 
 
 @pytest.mark.backends("torch")
