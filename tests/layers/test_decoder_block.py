@@ -71,15 +71,6 @@ def test_implicit_keras_masks_in_a_functional_model():
     np.testing.assert_array_equal(numpy(got._keras_mask).astype(bool), OWN_PADDING)
 
 
-@pytest.mark.backends("torch")
-def test_symbolic_shapes_are_the_real_ones():
-    inputs, memory = keras.Input((T, D)), keras.Input((S, D))
-    results = block()(inputs, memory, return_attention_scores=True)
-    assert [tuple(x.shape) for x in results] == [(None, T, D), (None, N, T, T), (None, N, T, S)]
-    got = keras.Model([inputs, memory], results)([X, MEMORY])
-    assert [tuple(x.shape) for x in got] == [(B, T, D), (B, N, T, T), (B, N, T, S)]
-
-
 @pytest.mark.parametrize("normalize_first", [False, True])
 def test_one_position_at_a_time_equals_all_at_once(normalize_first):
     layer = randomized(

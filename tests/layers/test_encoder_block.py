@@ -60,16 +60,6 @@ def test_implicit_keras_masks_in_a_functional_model(normalize_first, with_mask):
     np.testing.assert_array_equal(numpy(got._keras_mask).astype(bool), PADDING)
 
 
-@pytest.mark.backends("torch")
-def test_symbolic_shapes_are_the_real_ones():
-    inputs = keras.Input((None, D))
-    outputs, scores = block()(inputs, return_attention_scores=True)
-    assert tuple(outputs.shape) == (None, None, D)
-    assert tuple(scores.shape) == (None, N, None, None)
-    got = keras.Model(inputs, [outputs, scores])(X)
-    assert [tuple(x.shape) for x in got] == [(B, S, D), (B, N, S, S)]
-
-
 @pytest.mark.parametrize(
     ("policy", "normalize_first"), [("mixed_bfloat16", False), ("mixed_float16", True)]
 )

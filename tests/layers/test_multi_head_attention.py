@@ -167,17 +167,6 @@ def test_implicit_keras_masks_equal_keras():
         np.testing.assert_allclose(mine, keras_own, atol=2e-5)
 
 
-@pytest.mark.backends("torch")
-def test_symbolic_shapes_follow_source_and_target():
-    query, value = keras.Input((T, D)), keras.Input((S, D))
-    outputs, scores = MultiHeadAttention(N, K)(query, value, return_attention_scores=True)
-    assert tuple(outputs.shape) == (None, T, D)
-    assert tuple(scores.shape) == (None, N, T, S)
-    model = keras.Model([query, value], [outputs, scores])
-    got = model([array(B, T, D), array(B, S, D)])
-    assert tuple(got[1].shape) == (B, N, T, S)
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_a_row_without_any_allowed_position_is_finite(policy):
     layer = MultiHeadAttention(N, K, dtype=policy, use_bias=False)
