@@ -182,18 +182,13 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         if gate is not None:
             outputs = ops.multiply(outputs, gate)
         if head_mask is not None:
-            outputs = self._weighted_heads(outputs, head_mask)
+            axes = (-1, *[1] * (len(outputs.shape) - 3), self._num_heads, 1)
+            outputs = ops.multiply(outputs, ops.reshape(ops.cast(head_mask, outputs.dtype), axes))
         outputs = nan_if_additive(outputs, attention_mask)
         results = [self._combine_heads(outputs, training)]
         results += [scores] if return_attention_scores else []
         results += [written] if written is not None else []
         return results[0] if len(results) == 1 else tuple(results)
-
-    def _weighted_heads(self, outputs: Any, head_mask: Any) -> Any:
-        """Return the heads' outputs `(B, T, N, U)` times a weight of each head."""
-        heads = ops.cast(head_mask, outputs.dtype)
-        inner = [1] * (len(outputs.shape) - 3)
-        return ops.multiply(outputs, ops.reshape(heads, (-1, *inner, self._num_heads, 1)))
 
     def project_key_value(self, value: Any, key: Any = None) -> State:
         """Return the projected keys and values of `value` (B, S, D), for `call(query, cache=...)`."""

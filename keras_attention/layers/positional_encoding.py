@@ -80,8 +80,9 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
             self._check_length(length, start_index)
             table = ops.convert_to_tensor(self.positions)
         elif isinstance(length, int) and isinstance(start_index, int):
-            table = self._rows(start_index + length)
-            return ops.add(inputs, ops.cast(table[start_index:], inputs.dtype))
+            end = start_index + length
+            table = self._table if end <= len(self._table) else self._sinusoid(end)
+            return ops.add(inputs, ops.cast(table[start_index:end], inputs.dtype))
         else:
             return ops.add(inputs, self._computed(length, start_index, inputs))
         indices = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
@@ -91,9 +92,6 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
         """Describe what this layer adds."""
         check_declares_itself(self)
         return PositionsSpec(self.layout, self.positions if self.layout == "learned" else None)
-
-    def _rows(self, length: int) -> np.ndarray:
-        return self._sinusoid(length) if length > len(self._table) else self._table[:length]
 
     def _sinusoid(self, length: int) -> np.ndarray:
         assert self._width is not None  # It is built.

@@ -63,7 +63,9 @@ def torch_train_step(model: keras.Model, known: KnownInFit | None, data: Any) ->
         with in_training_step():
             gradients, logs = _gradients(model, weights, data)
             if is_shared:
-                gradients = _sums(gradients)
+                # There is none for a weight that no loss depends on.
+                sums = iter(sum_over_processes([one for one in gradients if one is not None]))
+                gradients = [None if one is None else next(sums) for one in gradients]
                 variables = model.metrics_variables  # With the first batch, Keras makes some.
                 olds = [before.get(id(v), 0.0 * v.value) for v in variables]
                 add_sums_of_processes(olds, variables)
@@ -98,9 +100,3 @@ def _gradients(model: keras.Model, weights: Sequence[keras.Variable], data: Any)
             loss, logs = loss_and_logs(model, (*part, count))
         model.optimizer.scale_loss(loss).backward()  # Adds to the gradients of the slices before.
     return [value.grad for value in values], logs
-
-
-def _sums(gradients: Sequence[Any]) -> list[Any]:
-    """Return gradients summed over the processes; there is none for a weight that no loss depends on."""
-    sums = iter(sum_over_processes([one for one in gradients if one is not None]))
-    return [None if one is None else next(sums) for one in gradients]

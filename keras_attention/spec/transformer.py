@@ -175,7 +175,11 @@ class TransformerSpec:
         Raises:
             SpecError: If no `Transformer` has this structure, for example blocks with different activations.
         """
-        self._refuse_what_no_model_has()
+        own = [block.self_attention for block in self.decoder.blocks]
+        if any(isinstance(cell, SSRUSpec) and cell.inner.bias is not None for cell in own):
+            raise SpecError(
+                "The spec has an SSRU whose inner product has a bias; that of a `Transformer` has none."
+            )
         stacks = [self.encoder, self.decoder]
         blocks = [block for stack in stacks for block in stack.blocks]
         norms = [
@@ -185,7 +189,7 @@ class TransformerSpec:
             if isinstance(norm, NormSpec)
         ]
         attentions = [attention for block in blocks for attention in block.attentions]
-        cells = [isinstance(block.self_attention, SSRUSpec) for block in self.decoder.blocks]
+        cells = [isinstance(cell, SSRUSpec) for cell in own]
         depths = (len(self.encoder.blocks), len(self.decoder.blocks))
         max_length = {} if self.max_length is None else {"max_length": self.max_length}
         return {
@@ -225,14 +229,6 @@ class TransformerSpec:
             "suppressed_token_ids": self.suppressed_token_ids,
             **max_length,
         }
-
-    def _refuse_what_no_model_has(self) -> None:
-        for block in self.decoder.blocks:
-            own = block.self_attention
-            if isinstance(own, SSRUSpec) and own.inner.bias is not None:
-                raise SpecError(
-                    "The spec has an SSRU whose inner product has a bias; that of a `Transformer` has none."
-                )
 
     def validate(self) -> None:
         """Check that no weight is missing, that shapes fit together and that settings are valid.

@@ -112,8 +112,8 @@ def atomic_folder(path: PathLike, replace: bool = False) -> Iterator[Path]:
         raise OSError(error.errno, f"'{path}' could not be written, for {reason}") from error
     with _partial(path) as partial:
         _restore_replaced(path)
-        if not replace:
-            _check_free(path)
+        if not replace and path.exists() and not is_empty(path):
+            raise OccupiedPath(f"'{path}' exists and is not empty. Choose another folder.")
         partial.mkdir()
         yield partial
         for file in partial.rglob("*"):
@@ -333,11 +333,6 @@ def _partial(path: Path, timeout: float = -1) -> Iterator[Path]:
 def _check_new(path: Path, is_new: bool) -> None:
     if is_new and path.exists():
         raise OccupiedPath(f"'{path}' exists. It was left as it is. Choose another path.")
-
-
-def _check_free(path: Path) -> None:
-    if path.exists() and not is_empty(path):
-        raise OccupiedPath(f"'{path}' exists and is not empty. Choose another folder.")
 
 
 def _restore_replaced(path: Path) -> None:

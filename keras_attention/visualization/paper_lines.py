@@ -71,6 +71,8 @@ def paper_attention_figure(
 
     Reference: Figures 3 to 5 of [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
     """
+    from matplotlib import colormaps
+
     target_tokens = source_tokens if target_tokens is None else target_tokens
     weights = checked_weights(scores, source_tokens, target_tokens).clip(0, 1)
     if (count := max(len(source_tokens), len(target_tokens))) > MOST_TOKENS:
@@ -81,7 +83,10 @@ def paper_attention_figure(
         )
     chosen = checked_indices("heads", heads, len(weights))
     queries = checked_indices("query", query, len(target_tokens))
-    colors = head_colors(len(weights))
+    palette = colormaps[
+        "tab10" if len(weights) <= 10 else "tab20"
+    ]  # up to ten as in the paper's figures
+    colors = [palette(head % palette.N) for head in range(len(weights))]
     labels = [[label(token) for token in tokens] for tokens in (source_tokens, target_tokens)]
 
     longest = max(72 * text_width(text, FONT) for side in labels for text in side)
@@ -117,14 +122,6 @@ def paper_attention_figure(
         for index, text in enumerate(texts):
             axes.text(_middle(index), at, text, va=align, gid=f"row {side}", **style)
     return canvas.figure
-
-
-def head_colors(count: int) -> list[tuple[float, ...]]:
-    """Return a colour for each head; up to ten heads have those of the paper's figures."""
-    from matplotlib import colormaps
-
-    palette = colormaps["tab10" if count <= 10 else "tab20"]
-    return [palette(head % palette.N) for head in range(count)]
 
 
 def quantised(weight: float) -> float:
