@@ -7,13 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.utils.checks import (
-    check_byte_order,
-    check_choice,
-    check_has,
-    check_numbers,
-    static_shape,
-)
+from keras_attention.utils import checks
 
 INPUT_NAMES = SOURCE, TARGET = ("encoder_token_ids", "decoder_token_ids")
 ALIGNMENTS = "alignments"  # which may stand beside them in training; no ids
@@ -57,7 +51,7 @@ def _check(
         for part in value:
             _check(name, part, sizes, max_length, side)
     elif isinstance(value, np.ndarray):
-        check_byte_order(name.strip("'"), value)
+        checks.check_byte_order(name.strip("'"), value)
         is_float = np.issubdtype(value.dtype, np.floating)
         if value.dtype.kind not in "biuf" or value.ndim == 0:
             raise ValueError(
@@ -127,8 +121,8 @@ def check_inputs(
 
 def check_sequences(name: str, ids: Any, axes: str) -> Any:
     """Return token ids of two axes as an array or a tensor; raise a ValueError for anything else."""
-    ids = check_numbers(name, ids, axes)
-    if (static_shape(ids) or (1, 1))[1] == 0:
+    ids = checks.check_numbers(name, ids, axes)
+    if (checks.static_shape(ids) or (1, 1))[1] == 0:
         raise ValueError(f"{name!r} must have a token in each row. Received: shape {ids.shape}")
     return ids
 
@@ -137,7 +131,7 @@ def check_pair(source: Any, target: Any) -> tuple[Any, Any]:
     """Return token ids (B, S) and (B, T) as arrays or tensors; raise a ValueError unless they are such."""
     source = check_sequences(INPUT_NAMES[0], source, "BS")
     target = check_sequences(INPUT_NAMES[1], target, "BT")
-    rows, others = (static_shape(ids) for ids in (source, target))
+    rows, others = (checks.static_shape(ids) for ids in (source, target))
     if rows and others and None not in (rows[0], others[0]) and rows[0] != others[0]:
         raise ValueError(
             "'encoder_token_ids' and 'decoder_token_ids' must have the same number of rows, one for each "
@@ -148,8 +142,8 @@ def check_pair(source: Any, target: Any) -> tuple[Any, Any]:
 
 def check_head_masks(head_masks: Any, layers: Mapping[str, int]) -> None:
     """Raise a ValueError unless a value has None or a mask for each layer, of any of the attentions."""
-    for kind, masks in check_has("head_masks", head_masks, "a dict", "items").items():
-        check_choice("head_masks", kind, ATTENTIONS)
+    for kind, masks in checks.check_has("head_masks", head_masks, "a dict", "items").items():
+        checks.check_choice("head_masks", kind, ATTENTIONS)
         if kind not in layers:
             raise ValueError(
                 f"`head_masks[{kind!r}]`: the model's decoder has SSRUs in place of self-attention, which "

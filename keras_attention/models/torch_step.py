@@ -7,13 +7,8 @@ import keras
 
 from keras_attention.models.accumulated_step import check_rows, map_tensors, token_count
 from keras_attention.models.compiled_loss import loss_and_logs
+from keras_attention.training import processes
 from keras_attention.training.losses import LabelSmoothedCrossentropy
-from keras_attention.training.processes import (
-    add_sums_of_processes,
-    in_training_step,
-    process_count,
-    sum_over_processes,
-)
 
 
 class KnownInFit:
@@ -57,18 +52,20 @@ def torch_train_step(model: keras.Model, known: KnownInFit | None, data: Any) ->
     weights = model.trainable_weights if known is None else known.weights
     if model.optimizer is None or not weights:
         return keras.Model.train_step(model, data)
-    is_shared = process_count() > 1
+    is_shared = processes.process_count() > 1
     before = {id(v): v.value.clone() for v in model.metrics_variables} if is_shared else {}
     with torch_known.known({} if known is None else known.tensors):
-        with in_training_step():
+        with processes.in_training_step():
             gradients, logs = _gradients(model, weights, data)
             if is_shared:
                 # There is none for a weight that no loss depends on.
-                sums = iter(sum_over_processes([one for one in gradients if one is not None]))
+                sums = iter(
+                    processes.sum_over_processes([one for one in gradients if one is not None])
+                )
                 gradients = [None if one is None else next(sums) for one in gradients]
                 variables = model.metrics_variables  # With the first batch, Keras makes some.
                 olds = [before.get(id(v), 0.0 * v.value) for v in variables]
-                add_sums_of_processes(olds, variables)
+                processes.add_sums_of_processes(olds, variables)
         with torch.no_grad():
             model.optimizer.apply(gradients, weights)
     if known is not None and known.metrics is None:
@@ -85,7 +82,9 @@ def _gradients(model: keras.Model, weights: Sequence[keras.Variable], data: Any)
     if steps > 1:
         check_rows(y.shape[0], steps)
     # Asked once for all slices, and outside of a compiled program: it may be of several processes.
-    is_counted = steps * process_count() > 1 and isinstance(model.loss, LabelSmoothedCrossentropy)
+    is_counted = steps * processes.process_count() > 1 and isinstance(
+        model.loss, LabelSmoothedCrossentropy
+    )
     count = token_count(model, y, sample_weight) / steps if is_counted else None
     values = [torch_known.tensor_of(weight) for weight in weights]
     for value in values:

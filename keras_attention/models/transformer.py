@@ -10,6 +10,7 @@ from keras import ops
 from keras_attention.layers.arguments import config_of_before, options_in, takes
 from keras_attention.layers.door import call_part, check_switch
 from keras_attention.layers.masks import padding_mask
+from keras_attention.models import token_ids
 from keras_attention.models.attention_details import AttentionDetails, norms_by_kind
 from keras_attention.models.guided_alignment import GuidedModel
 from keras_attention.models.lora import LowRankAdapted
@@ -17,14 +18,7 @@ from keras_attention.models.parts import BLOCKS, Parts
 from keras_attention.models.pretrained import Pretrained, declared_transformer
 from keras_attention.models.quantized import Quantizable
 from keras_attention.models.stacks import DecoderStack, EncoderStack, Memory, self_attention_of
-from keras_attention.models.token_ids import (
-    INPUT_NAMES,
-    check_head_masks,
-    check_inputs,
-    check_pair,
-    check_sequences,
-    check_token_ids,
-)
+from keras_attention.models.token_ids import INPUT_NAMES
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
 from keras_attention.spec.options import TransformerOptions
@@ -141,13 +135,13 @@ class Transformer(Pretrained, LowRankAdapted, Quantizable, EncoderStack, Decoder
 
     def check_data(self, data: Any) -> None:
         """Refuse NumPy arrays and `TokenBatches` with unknown ids, or longer than the learned positions."""
-        check_token_ids(data, self._sizes, self.max_length)
+        token_ids.check_token_ids(data, self._sizes, self.max_length)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        check_inputs(inputs, self._sizes, self.max_length)
+        token_ids.check_inputs(inputs, self._sizes, self.max_length)
         check_switch("training", kwargs.get("training"))
         if kwargs.get("head_masks") is not None:
-            check_head_masks(kwargs["head_masks"], self.attention_layers)
+            token_ids.check_head_masks(kwargs["head_masks"], self.attention_layers)
         return super().__call__(inputs, *args, **kwargs)
 
     def call(
@@ -178,7 +172,7 @@ class Transformer(Pretrained, LowRankAdapted, Quantizable, EncoderStack, Decoder
             The memory, a dict: the cross-attention keys and values of each decoder block, and the padding
             mask of the source. It does not change during decoding.
         """
-        ids = check_sequences("encoder_token_ids", encoder_token_ids, "BS")
+        ids = token_ids.check_sequences("encoder_token_ids", encoder_token_ids, "BS")
         self.check_data({"encoder_token_ids": ids})
         source = ops.convert_to_tensor(ids)
         mask = padding_mask(source, self.pad_token_id)
@@ -239,7 +233,7 @@ class Transformer(Pretrained, LowRankAdapted, Quantizable, EncoderStack, Decoder
         self, encoder_token_ids: Any, decoder_token_ids: Any
     ) -> tuple[dict[str, list[Any]], dict[str, list[tuple[Any, Any]]], Any]:
         """Return the weights, each attention layer with what it reads, and the last block's output."""
-        pair = check_pair(encoder_token_ids, decoder_token_ids)
+        pair = token_ids.check_pair(encoder_token_ids, decoder_token_ids)
         self.check_data(dict(zip(INPUT_NAMES, pair, strict=True)))
         source, target = map(ops.convert_to_tensor, pair)
         mask = padding_mask(source, self.pad_token_id)

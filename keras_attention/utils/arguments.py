@@ -23,19 +23,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_callable,
-    check_choice,
-    check_depths,
-    check_has,
-    check_integer,
-    check_iterable,
-    check_number,
-    check_path,
-    check_text,
-    check_texts,
-)
+from keras_attention.utils import checks
 
 Count = Annotated[int, Ge(1)]
 FromZero = Annotated[int, Ge(0)]
@@ -46,7 +34,7 @@ NotNegative = Annotated[float, Ge(0)]
 LARGEST_BEAM = 1000  # The buffers of a search grow with its square.
 BeamSize = Annotated[int, Ge(1), Le(LARGEST_BEAM)]
 LengthPenalty = Annotated[float, Ge(0), Le(10)]
-Depths = Annotated[int | Sequence[int], check_depths]
+Depths = Annotated[int | Sequence[int], checks.check_depths]
 
 
 def kind_of_name(name: str) -> Any:
@@ -76,13 +64,13 @@ def _check_named(name: str, value: Any) -> Any:
 Named = Annotated[Any, _check_named]
 
 BOUNDS = {Ge: "least", Gt: "above", Le: "most", Lt: "below"}
-SIMPLE = {bool: check_boolean, str: check_text, Path: check_path, os.PathLike: check_path}
-SERIES = (
-    list,
-    collections.abc.Collection,
-    collections.abc.Sequence,
-    collections.abc.Iterable,
-)
+SIMPLE = {
+    bool: checks.check_boolean,
+    str: checks.check_text,
+    Path: checks.check_path,
+    os.PathLike: checks.check_path,
+}
+SERIES = (list, collections.abc.Collection, collections.abc.Sequence, collections.abc.Iterable)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -103,7 +91,7 @@ def check(name: str, value: Any, rule: Any) -> Any:
         return None
     kinds = tuple(kind for kind in kinds if kind is not types.NoneType)
     if str in kinds and len(kinds) == 2 and typing.get_origin(kinds[1]) is os.PathLike:
-        check_path(name, value)
+        checks.check_path(name, value)
         return value  # A handle, such as hf://owner/name, would not be the same as a path.
     if len(kinds) != 1:
         return value
@@ -120,29 +108,29 @@ def check(name: str, value: Any, rule: Any) -> Any:
 def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any:
     origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
     if kind is int:
-        return check_integer(name, value, **bounds)
+        return checks.check_integer(name, value, **bounds)
     if kind is float:
-        return check_number(name, value, **bounds)
+        return checks.check_number(name, value, **bounds)
     if origin in SIMPLE:
         return SIMPLE[origin](name, value)
     if origin is Literal:
-        return check_choice(name, value, parts)
+        return checks.check_choice(name, value, parts)
     if origin in (dict, collections.abc.Mapping):
         return _checked_items(name, value, parts[-1] if parts else Any)
     if origin is collections.abc.Callable:
-        return check_callable(name, value)
+        return checks.check_callable(name, value)
     if origin in SERIES and parts == (str,):
-        texts = check_texts(name, value)
+        texts = checks.check_texts(name, value)
         return value if isinstance(value, list | tuple | collections.abc.Set) else texts
     if origin in SERIES:
-        check_iterable(name, value)
+        checks.check_iterable(name, value)
         is_lazy = origin is collections.abc.Iterable and not isinstance(value, list | tuple)
         rule = Any if is_lazy or not parts else parts[0]
         if rule is Any:
             return value
         return [check(f"{name}[{index}]", each, rule) for index, each in enumerate(value)]
     if origin is tuple and parts == (str, ...):
-        return tuple(check_texts(name, value))
+        return tuple(checks.check_texts(name, value))
     if origin is tuple and Ellipsis not in parts:
         if not isinstance(value, list | tuple) or len(value) != len(parts):
             raise ValueError(
@@ -156,7 +144,7 @@ def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any
 
 
 def _checked_items(name: str, values: Any, rule: Any) -> Any:
-    check_has(name, values, "a dict", "items")
+    checks.check_has(name, values, "a dict", "items")
     if rule is Any:
         return values
     return {key: check(f"{name}[{key!r}]", value, rule) for key, value in values.items()}
@@ -174,7 +162,7 @@ class Has:
         self.what, self.attributes = what, attributes
 
     def __call__(self, name: str, value: Any) -> Any:
-        return check_has(name, value, self.what, *self.attributes)
+        return checks.check_has(name, value, self.what, *self.attributes)
 
 
 def kinds_of(rule: Any) -> tuple[Any, ...]:

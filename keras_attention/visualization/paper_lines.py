@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_attention.utils.arguments import checked
-from keras_attention.visualization.figures import (
-    Canvas,
-    checked_indices,
-    checked_weights,
-    label,
-    text_width,
-)
+from keras_attention.visualization import figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,26 +68,28 @@ def paper_attention_figure(
     from matplotlib import colormaps
 
     target_tokens = source_tokens if target_tokens is None else target_tokens
-    weights = checked_weights(scores, source_tokens, target_tokens).clip(0, 1)
+    weights = figures.checked_weights(scores, source_tokens, target_tokens).clip(0, 1)
     if (count := max(len(source_tokens), len(target_tokens))) > MOST_TOKENS:
         raise ValueError(
             f"A picture has room for {MOST_TOKENS} tokens on a side. Received: {count} tokens. Cut both "
             f"tokens and weights, `tokens[:{MOST_TOKENS}]` and `scores[:, :{MOST_TOKENS}, :{MOST_TOKENS}]`, "
             "or choose a shorter sentence."
         )
-    chosen = checked_indices("heads", heads, len(weights))
-    queries = checked_indices("query", query, len(target_tokens))
+    chosen = figures.checked_indices("heads", heads, len(weights))
+    queries = figures.checked_indices("query", query, len(target_tokens))
     palette = colormaps[
         "tab10" if len(weights) <= 10 else "tab20"
     ]  # up to ten as in the paper's figures
     colors = [palette(head % palette.N) for head in range(len(weights))]
-    labels = [[label(token) for token in tokens] for tokens in (source_tokens, target_tokens)]
+    labels = [
+        [figures.label(token) for token in tokens] for tokens in (source_tokens, target_tokens)
+    ]
 
-    longest = max(72 * text_width(text, FONT) for side in labels for text in side)
+    longest = max(72 * figures.text_width(text, FONT) for side in labels for text in side)
     room = max(BOX, longest) + MARGIN
     width = PITCH * max(map(len, labels)) + 2 * MARGIN
     height = GAP + 2 * room
-    canvas = Canvas(width / 72, height / 72)
+    canvas = figures.Canvas(width / 72, height / 72)
     axes = canvas.axes(0, 0, width / 72, height / 72)
     axes.set(xlim=(-MARGIN, width - MARGIN), ylim=(-room, GAP + room))
     axes.axis("off")
