@@ -255,12 +255,8 @@ def global_norm(gradients: Sequence[Any]) -> Any:
     return ops.sqrt(functools.reduce(ops.add, squares))
 
 
-def by_name(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return functions by their names."""
-    return {function.__name__: function for function in functions}
-
-
-DEFINITIONS = by_name(
+_ALL = (
     *(dot_product_attention, dropout, dropout_add_norm, global_norm, joined_linear, linear),
     *(reshape, smoothed_crossentropy, tied_projection),
 )
+DEFINITIONS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _ALL}

@@ -51,4 +51,4 @@ def _fused(query, key, value, mask, scale):
     )
 
 
-KERNELS = reference.by_name(dot_product_attention)
+KERNELS: dict[str, Callable[..., Any]] = {"dot_product_attention": dot_product_attention}

@@ -232,6 +232,5 @@ def global_norm(gradients: Sequence[Any]) -> tf.Tensor:
     return tf.sqrt(2.0 * tf.add_n(halves))
 
 
-KERNELS = reference.by_name(
-    dot_product_attention, dropout_add_norm, global_norm, joined_linear, smoothed_crossentropy
-)
+_ALL = dot_product_attention, dropout_add_norm, global_norm, joined_linear, smoothed_crossentropy
+KERNELS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _ALL}

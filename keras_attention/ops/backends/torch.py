@@ -329,7 +329,8 @@ def global_norm(gradients: Sequence[Any]) -> torch.Tensor:
     return torch.nn.utils.get_total_norm([torch.as_tensor(each).float() for each in gradients])
 
 
-KERNELS = reference.by_name(
+_ALL = (
     *(dot_product_attention, dropout, dropout_add_norm, global_norm, joined_linear, linear),
     *(reshape, smoothed_crossentropy, tied_projection),
 )
+KERNELS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _ALL}
