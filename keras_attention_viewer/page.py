@@ -80,11 +80,7 @@ class AttentionPage:
 
 
 def show(
-    entries: Entries,
-    *,
-    title: str = "Attention",
-    scalars: Scalars | None = None,
-    height: int = 760,
+    entries: Entries, *, title: str = "Attention", scalars: Scalars | None = None, height: int = 760
 ) -> AttentionPage:
     """Show the attention viewer in a notebook (Jupyter, Colab), in its own frame.
 

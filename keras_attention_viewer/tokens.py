@@ -15,9 +15,7 @@ GOES_ON = "@@"  # subword-nmt: ends a piece whose word goes on
 
 
 def describe_tokens(
-    pieces: Sequence[str],
-    special: Collection[int] = (),
-    ranks: Sequence[int | None] | None = None,
+    pieces: Sequence[str], special: Collection[int] = (), ranks: Sequence[int | None] | None = None
 ) -> list[Token]:
     """Describe the tokens of a sentence.
 

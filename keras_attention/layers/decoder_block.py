@@ -178,11 +178,7 @@ class TransformerDecoderBlock(TransformerBlock):
             head_mask=self_head_mask,
         )
         x = call_part(
-            self,
-            self.self_attention_residual,
-            decoder_sequence,
-            results.pop(0),
-            training=training,
+            self, self.self_attention_residual, decoder_sequence, results.pop(0), training=training
         )
 
         update = call_part(

@@ -15,11 +15,8 @@ from keras_attention.utils.checks import check_numbers, static_shape
 
 # Call arguments that are on, off or, with None, left to Keras.
 SWITCHES = (
-    "training",
-    "return_attention_scores",
-    "return_cross_attention_scores",
-    "use_causal_mask",
-    "reverse",
+    *("training", "return_attention_scores", "return_cross_attention_scores"),
+    *("use_causal_mask", "reverse"),
 )
 STATES = ("cache", "memory")
 KEYS_AND_VALUES = {"key": "BLNK", "value": "BLNU"}

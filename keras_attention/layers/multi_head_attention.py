@@ -195,10 +195,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         sizes = self.known_sizes()
         value = check_numbers("value", value, "...E", **sizes)
         key = value if key is None else check_numbers("key", key, "...F", **sizes)
-        return {
-            "key": project(self._key_dense, key),
-            "value": project(self._value_dense, value),
-        }
+        return {"key": project(self._key_dense, key), "value": project(self._value_dense, value)}
 
     def spec(self) -> AttentionSpec:
         """Describe what this layer computes in inference."""

@@ -82,10 +82,7 @@ class Parts:
         )
         positions.build(self.sequence_shape)
         dropout = Dropout(
-            self.options.dropout,
-            seed=self.next_seed(),
-            name=f"{kind}_dropout",
-            dtype=self.dtype,
+            self.options.dropout, seed=self.next_seed(), name=f"{kind}_dropout", dtype=self.dtype
         )
         dropout.build(self.sequence_shape)
         return positions, dropout

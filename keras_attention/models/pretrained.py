@@ -163,15 +163,8 @@ class Pretrained:
 
 # The methods that decoding calls.
 DECODING_METHODS = (
-    "encode",
-    "initial_cache",
-    "decode_step",
-    "_embed",
-    "_encode",
-    "_add_positions",
-    "_run_encoder",
-    "_call_block",
-    "_project",
+    *("encode", "initial_cache", "decode_step", "_embed", "_encode", "_add_positions"),
+    *("_run_encoder", "_call_block", "_project"),
 )
 
 

@@ -66,23 +66,16 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # A few thousand trees on a CPU.
     "parsing_small": {
+        **TINY,
         "num_layers": 4,
         "hidden_dim": 192,
         "intermediate_dim": 768,
-        "num_heads": 4,
-        "dropout": 0.1,
         "attention_dropout": 0.1,
     },
     "tiny": TINY,
     "small": SMALL,
     # A few hundred thousand pairs.
-    "medium": {
-        "num_layers": 4,
-        "hidden_dim": 256,
-        "intermediate_dim": 1024,
-        "num_heads": 4,
-        "dropout": 0.2,
-    },
+    "medium": {**SMALL, "hidden_dim": 256, "intermediate_dim": 1024, "dropout": 0.2},
 }
 
 # Trained models that the package has in its folder `presets`.

@@ -43,12 +43,8 @@ CHECKPOINT = Folder(
 )
 # The settings that the tokenizer depends on.
 TOKENIZER_FIELDS = (
-    FINGERPRINT,
-    "start_fingerprint",
-    "vocabulary_size",
-    "tokenizer_algorithm",
-    "symbols",
-    "source_prefix",
+    *(FINGERPRINT, "start_fingerprint", "vocabulary_size", "tokenizer_algorithm"),
+    *("symbols", "source_prefix"),
 )
 
 

@@ -18,18 +18,9 @@ from keras_attention.utils.checks import can_iterate, check_integer
 FONT_POINTS = 8
 # Fonts of Linux, macOS and Windows for Chinese, Japanese, Korean and other scripts.
 MORE_LETTERS = (
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "WenQuanYi Zen Hei",
-    "IPAGothic",
-    "Hiragino Sans",
-    "PingFang SC",
-    "Apple SD Gothic Neo",
-    "Microsoft YaHei",
-    "Yu Gothic",
-    "Malgun Gothic",
-    "Arial Unicode MS",
-    "Noto Sans Devanagari",
+    *("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "IPAGothic", "Hiragino Sans"),
+    *("PingFang SC", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic"),
+    *("Arial Unicode MS", "Noto Sans Devanagari"),
 )
 GAP = 0.22  # inches
 LONGEST_LABEL = 16  # characters

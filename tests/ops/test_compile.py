@@ -34,32 +34,24 @@ def test_pytrees_in_and_out(layer):
     np.testing.assert_array_equal(ops.convert_to_numpy(got["sum"]), np.full((2, 3), 3.0))
 
 
+FOR_ALL = pytest.param(
+    True, (4, 5, 4, 6, 7, 8), [4, None], marks=pytest.mark.backends("tensorflow")
+)
+
+
 @pytest.mark.backends("tensorflow", "jax")
-def test_compiles_each_shape_once(layer):
+@pytest.mark.parametrize("any_shape, batches, compiled", [(False, (4, 5, 4, 5), [4, 5]), FOR_ALL])
+def test_compiles_each_shape_once_or_one_program_for_all(layer, any_shape, batches, compiled):
     shapes = []
 
     def function(x):
         shapes.append(tuple(x.shape))
         return layer(x)
 
-    run = compile_for_inference(function, layer)
-    for rows in (4, 5, 4, 5, 5):
-        run(np.zeros((rows, 3), "float32"))
-    assert shapes == [(4, 3), (5, 3)]
-
-
-@pytest.mark.backends("tensorflow")
-def test_one_program_for_any_shape(layer):
-    shapes = []
-
-    def function(x):
-        shapes.append(tuple(x.shape))
-        return layer(x)
-
-    run = compile_for_inference(function, layer, any_shape=True)
-    for rows in range(1, 9):
+    run = compile_for_inference(function, layer, any_shape)
+    for rows in batches:
         assert tuple(run(np.zeros((rows, 3), "float32")).shape) == (rows, 2)
-    assert len(shapes) == 2 and shapes[1] == (None, 3)
+    assert shapes == [(rows, 3) for rows in compiled]
 
 
 @pytest.mark.backends("tensorflow")

@@ -8,14 +8,7 @@ import pytest
 from keras_attention import SummaryWriter
 from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
 from tests.viewer.heads import SOURCE, entry, pointing, self_attention
-from tests.viewer.looks import (
-    cell,
-    expect_pressed,
-    expect_text,
-    expect_theme,
-    problems_of,
-    texts,
-)
+from tests.viewer.looks import cell, expect_pressed, expect_text, expect_theme, problems_of, texts
 from tests.viewer.served import NEEDS_PLUGIN, tensorboard, until
 
 pytestmark = [pytest.mark.backends("torch"), NEEDS_PLUGIN]
