@@ -194,11 +194,7 @@ def parse_tag(tag: str) -> tuple[int, str] | None:
 
 
 def quantize(weights: Any) -> np.ndarray:
-    """Weights (N, T, S) as whole numbers from 0 to 65535.
-
-    Raises:
-        ValueError: If these are no attention weights.
-    """
+    """Weights (N, T, S) as whole numbers from 0 to 65535; a ValueError says that these are none."""
     values = np.asarray(weights, "float64")
     if values.ndim != 3 or 0 in values.shape:
         raise ValueError(
@@ -226,11 +222,7 @@ def encode_header(header: Mapping[str, Any]) -> bytes:
 
 
 def decode_header(blob: bytes) -> dict[str, Any]:
-    """Read a header, and checks it.
-
-    Raises:
-        RecordError: If it is damaged, or of another version.
-    """
+    """Read a header; a RecordError says that it is damaged, or of another version."""
     try:
         header = json.loads(_decompress(blob, MOST_HEADER_BYTES), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -247,11 +239,7 @@ def encode_weights(weights: np.ndarray) -> bytes:
 
 
 def decode_weights(blob: bytes, shape: tuple[int, int, int]) -> np.ndarray:
-    """Read the weights of one layer: uint16 of this shape.
-
-    Raises:
-        RecordError: If the blob is damaged, or of another size.
-    """
+    """Read the weights of one layer, uint16 of this shape; a RecordError says that the blob has none."""
     size = 2 * int(np.prod(shape, dtype="int64"))
     try:
         content = _decompress(blob, size)

@@ -52,7 +52,8 @@ class AttentionData:
     """The data that the plugin's routes serve.
 
     A blob is looked up by the names of its run, sentence and step among those that TensorBoard has loaded.
-    Nothing that comes from a browser is used as a key or a path. In the log folder, which is None if it is
+    Nothing that comes from a browser is used as a key or a path. What is not there is a NotFound, what cannot
+    be read a RecordError. In the log folder, which is None if it is
     not on this machine, cut-off event files are looked for.
     """
 
@@ -95,12 +96,7 @@ class AttentionData:
         return make_index(runs)
 
     def header(self, ctx: Any, experiment: str, run: str, tag: str, step: int) -> bytes:
-        """Return the header of an entry as it is stored: JSON in gzip.
-
-        Raises:
-            NotFound: If there is no such entry.
-            RecordError: If it cannot be read.
-        """
+        """Return the header of an entry as it is stored: JSON in gzip."""
         blob = self._blob(ctx, self._step(ctx, experiment, run, tag, step), 0)
         decode_header(blob)
         return blob
@@ -108,12 +104,7 @@ class AttentionData:
     def weights(
         self, ctx: Any, experiment: str, run: str, tag: str, step: int, kind: str, layer: int
     ) -> bytes:
-        """Return the weights of a layer as they are stored: uint16 (N, T, S), little-endian, in gzip.
-
-        Raises:
-            NotFound: If there is no such entry, kind or layer.
-            RecordError: If it cannot be read.
-        """
+        """Return the weights of a layer as they are stored: uint16 (N, T, S), little-endian, in gzip."""
         there = self._step(ctx, experiment, run, tag, step)
         header = decode_header(self._blob(ctx, there, 0))
         kinds = {one["name"]: one for one in header["kinds"]}

@@ -20,9 +20,6 @@ def encode_norms(norms: Sequence[Any]) -> str:
     """Return the norms of a kind's layers, each (N, S), as text: base64 of float32, little-endian.
 
     First the first bytes of all numbers, then all second ones, ...: that packs better.
-
-    Raises:
-        ValueError: If these are no norms.
     """
     values = np.asarray(norms, "float32")
     if values.ndim != 3 or not (np.isfinite(values).all() and (values >= 0).all()):
@@ -35,11 +32,7 @@ def encode_norms(norms: Sequence[Any]) -> str:
 
 
 def decode_norms(text: str, shape: tuple[int, int, int]) -> np.ndarray:
-    """Return the norms (layers, N, S) that `encode_norms` wrote.
-
-    Raises:
-        ValueError: If the text is damaged, or of another size.
-    """
+    """Return the norms (layers, N, S) that `encode_norms` wrote; a ValueError says that the text has none."""
     try:
         content = base64.b64decode(text, validate=True)
     except binascii.Error as error:

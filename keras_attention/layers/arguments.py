@@ -116,11 +116,7 @@ def takes(options: type) -> Callable[[Constructor], Constructor]:
 def options_in(
     kind: Callable[..., Options], arguments: Mapping[str, Any]
 ) -> tuple[Options, dict[str, Any]]:
-    """Return the fields of a dataclass in a constructor's `locals()`, and the `kwargs` that are Keras'.
-
-    Raises:
-        ValueError: For a name that neither of them has, or an option that is wrong.
-    """
+    """Return the fields of a dataclass in a constructor's `locals()`, and the `kwargs` that are Keras'."""
     given, fields = {**arguments, **arguments["kwargs"]}, rules(kind).keys()
     others = {name: value for name, value in arguments["kwargs"].items() if name not in fields}
     for name in others:

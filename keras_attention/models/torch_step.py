@@ -15,19 +15,14 @@ class KnownInFit:
     """What does not change within `fit` on PyTorch: a model of many layers takes long to say it anew.
 
     As on the other backends, another `trainable` counts from the next `fit` on.
-
-    Attributes:
-        weights: The trainable weights.
-        has_no_losses: Whether model, layers and weights add no loss of their own, as a user's might.
-        metrics: The metrics, from the first step on, which makes some.
-        tensors: The tensors of all variables by their `id`; none if they are cast when they are read.
     """
 
-    metrics: list[Any] | None = None
+    metrics: list[Any] | None = None  # from the first step on, which makes some
 
     def __init__(self, model: keras.Model) -> None:
         self.weights = model.trainable_weights
         layers = list(model._flatten_layers())  # the model, too
+        # As a user's might have: a loss of a model, a layer or a weight.
         self.has_no_losses = not any(weight.regularizer for weight in self.weights) and all(
             type(layer).__module__.partition(".")[0] in ("keras", "keras_attention")
             and layer.activity_regularizer is None
@@ -35,6 +30,7 @@ class KnownInFit:
         )
         is_cast = any(layer.compute_dtype != layer.variable_dtype for layer in layers)
         optimizer = model.optimizer.variables if model.compiled and model.optimizer else []
+        # By their `id`; none if they are cast when they are read.
         variables = [] if is_cast else [*model.variables, *optimizer]
         self.tensors = {id(variable): variable.value for variable in variables}
 

@@ -38,19 +38,12 @@ class SpecError(ValueError):
 
 
 class WeightField(NamedTuple):
-    """A weight's place in a spec.
+    """A weight's place in a spec."""
 
-    Attributes:
-        path: Its place in the spec, such as `"decoder.blocks.0.self_attention.query.kernel"`.
-        value: The weight, or None.
-        shape: Letters of its shape.
-        is_optional: Whether it may be None.
-    """
-
-    path: str
-    value: Weight
-    shape: tuple[str, ...]
-    is_optional: bool
+    path: str  # such as "decoder.blocks.0.self_attention.query.kernel"
+    value: Weight  # or None
+    shape: tuple[str, ...]  # letters
+    is_optional: bool  # whether it may be None
 
 
 def _weight(shape: str, optional: bool = False) -> Any:

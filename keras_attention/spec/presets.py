@@ -83,12 +83,7 @@ TRAINED = ("demo_en_de",)
 
 
 def preset_arguments(name: str) -> dict[str, Any]:
-    """Return a copy of the arguments of a preset.
-
-    Raises:
-        ValueError: If there is no such preset. The message begins with the most similar names, or says what
-            reads a folder.
-    """
+    """Return a copy of the arguments of a preset; the error of another name says which ones are similar."""
     if isinstance(name, str) and name in PRESETS:
         return copy.deepcopy(PRESETS[name])
     raise ValueError(
