@@ -22,7 +22,7 @@ class KnownInFit:
     def __init__(self, model: keras.Model) -> None:
         self.weights = model.trainable_weights
         layers = list(model._flatten_layers())  # the model, too
-        # As a user's might have: a loss of a model, a layer or a weight.
+        # Whether model, layers and weights add no loss of their own, as a user's might.
         self.has_no_losses = not any(weight.regularizer for weight in self.weights) and all(
             type(layer).__module__.partition(".")[0] in ("keras", "keras_attention")
             and layer.activity_regularizer is None

@@ -5,11 +5,12 @@ import pytest
 
 from tests.viewer.heads import entry
 from tests.viewer.looks import saved, saved_svg, svg_lines
+from tests.visualization.test_paper_lines import COLORS as SMALL
+from tests.visualization.test_paper_lines import FIGURE_3, FIGURE_4
 
 pytestmark = pytest.mark.backends("torch")
 
-# The colours of heads 1 to 8 in the paper's figures.
-COLORS = "#1F77B4 #FF7F0E #2CA02C #D62728 #9467BD #8C564B #E377C2 #7F7F7F".split()
+COLORS = [color.upper() for color in SMALL]
 # Points, measured in the paper's figures.
 PITCH, GAP, WORD = 11.27, 75.1, 60.08
 MAKING = (
@@ -20,29 +21,13 @@ LAW = (
     "The Law will never be perfect , but its application should be just - this is what we are missing "
     ", in my opinion . <EOS>"
 ).split()
-# What single words read, head by head: Figure 3 ("making") and the lower half of Figure 4 ("its").
-FIGURE_3 = {
-    1: {"more": 0.525, "difficult": 0.455},
-    2: {"making": 0.067, "more": 0.863, "difficult": 0.063},
-    3: {"more": 0.376, "difficult": 0.600},
-    4: {"more": 0.161, "difficult": 0.835},
-    5: {"making": 0.557, "more": 0.035, "difficult": 0.169, "<EOS>": 0.196},
-    6: {"difficult": 0.980},
-    7: {"laws": 0.086, "2009": 0.533, "making": 0.145, ".": 0.055, "<EOS>": 0.106},
-    8: {"making": 0.020, "more": 0.812, "difficult": 0.161},
-}
-FIGURE_4 = {
-    5: {"Law": 0.914, "application": 0.035},
-    6: {"The": 0.020, "Law": 0.412, "application": 0.502},
-}
 
 
 def figure_entry(words, asking, weights):
     """Layer 5 of 6 with the weights of one word's row, all else 0; the target does not matter."""
     heads = np.zeros((8, len(words), len(words)))
-    for head, row in weights.items():
-        for word, weight in row.items():
-            heads[head - 1, words.index(asking), words.index(word)] = weight
+    for head, word, weight in weights:
+        heads[head - 1, words.index(asking), words.index(word)] = weight
     layers = [np.zeros_like(heads)] * 4 + [heads, np.zeros_like(heads)]
     return entry({"encoder": layers}, source=words)
 
@@ -53,16 +38,13 @@ def figure_entry(words, asking, weights):
     ids=["Figure 3", "Figure 4, bottom"],
 )
 def test_a_figure_of_the_paper(visits, words, asking, weights):
-    heads = sorted(weights)
+    """What a single word reads, head by head: Figure 3, and the lower half of Figure 4."""
+    heads = sorted({head for head, *_ in weights})
     query = words.index(asking)
     state = f"kind=encoder&layer=5&heads={','.join(map(str, heads))}&word=r{query}&turned=1"
     svg = saved_svg(visits.show([figure_entry(words, asking, weights)], state))
 
-    reads = [
-        (head, words.index(word), round(255 * weight) / 255)
-        for head in heads
-        for word, weight in sorted(weights[head].items(), key=lambda one: words.index(one[0]))
-    ]
+    reads = sorted((head, words.index(word), round(255 * w) / 255) for head, word, w in weights)
     middle = (query + 0.5) * PITCH
     expected = [
         (middle, WORD, (word + 0.5) * PITCH, WORD + GAP, COLORS[head - 1], opacity, 1.5)
