@@ -137,14 +137,7 @@ class EnsembleState(State):
         for state in self._states:
             state.reorder(parents)
 
-    def step(
-        self,
-        token_ids: np.ndarray,
-        index: int,
-        start: int,
-        history_bias: np.ndarray,
-        width: int | None,
-    ) -> tuple[np.ndarray, None]:
+    def step(self, token_ids, index, start, history_bias, width):
         total: Any = 0.0
         for state in self._states:
             logits, _ = state.step(token_ids, index, start, history_bias, None)

@@ -58,14 +58,7 @@ class OnnxState(State):
                 for name, value in self._past.items()
             }
 
-    def step(
-        self,
-        token_ids: np.ndarray,
-        index: int,
-        start: int,
-        history_bias: np.ndarray,
-        width: int | None,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def step(self, token_ids, index, start, history_bias, width):
         shape = (*token_ids.shape, -1)
         logits, self._past = self.engine.spec.decode(
             token_ids.reshape(-1, 1), self._encoded, self._mask, self._past
