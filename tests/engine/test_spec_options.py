@@ -252,7 +252,7 @@ def test_numbas_threads_change_nothing_in_cells(groups, threads, monkeypatch):
     sizes = (groups, threads)
     monkeypatch.setattr(engine.NumbaEngine, "thread_groups", lambda self, *given: sizes)
     with ThreadPoolExecutor(groups * threads - 1) as pool:
-        monkeypatch.setattr("keras_attention.engine.numba.running._pool", lambda process: pool)
+        monkeypatch.setattr("keras_attention.engine.numba.threads._pool", lambda process: pool)
         assert searched(spec, "numba", 4) == wanted
 
 
