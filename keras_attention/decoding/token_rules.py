@@ -152,39 +152,35 @@ class SearchConstraint:
         joints: Joints | None = None,
     ):
         size = getattr(model, "target_vocabulary_size", model.vocabulary_size)
-        parts: list[Constraint] = []
-        # Each makes the states of one part from requests, limits and beam size.
-        self._starts: list[Callable[[list[Request], Any, int], Any]] = []
+        # Each part, and what makes its states from requests, limits and beam size.
+        parts: list[tuple[Constraint, Callable[..., Any]]] = []
         if text_constraint is not None:
-            parts.append(text_constraint.constraint)
-            self._starts.append(
-                lambda requests, *sizes: text_constraint.of_batch(
-                    [r.text for r in requests], *sizes
-                )
-            )
+            given = text_constraint
+            parts.append((given.constraint, _starting(given.of_batch, lambda one: one.text)))
         if rules is not None:
             restricted = RestrictedTokens(size, model.end_token_id, rules)
-            parts.append(restricted)
-            self._starts.append(lambda requests, *sizes: restricted.start(*sizes))
+            parts.append((restricted, lambda requests, *sizes: restricted.start(*sizes)))
         if has_phrases:
             required = RequiredPhrases(size, model.end_token_id, joints)
-            parts.append(required)
-            self._starts.append(
-                lambda requests, *sizes: required.start([r.phrases for r in requests], *sizes)
-            )
-        self.constraint: Constraint = AllOf(parts) if len(parts) != 1 else parts[0]
+            parts.append((required, _starting(required.start, lambda one: one.phrases)))
+        self._starts = [start for _, start in parts]
+        self.constraint: Constraint = AllOf([part for part, _ in parts])
         self._prefix = ForcedPrefix(size, self.constraint if parts else None)
+        self._has_prefixes = has_prefixes
         if has_prefixes:
             self.constraint = self._prefix
-        self._has_prefixes = has_prefixes
 
     def of_batch(self, requests: Sequence[Request], limits: np.ndarray, beam_size: int) -> Any:
         """Return the states for a batch, which may have more rows than requests."""
         sizes: list[int] = np.asarray(limits).tolist()
         rows = [*requests, *[Request("", ())] * (len(sizes) - len(requests))]
         states = tuple(start(rows, sizes, beam_size) for start in self._starts)
-        state = states[0] if len(states) == 1 else states
         if not self._has_prefixes:
-            return state
+            return states
         prefixes = [list(row.prefix) for row in rows]
-        return self._prefix.start(prefixes, sizes, beam_size, state if states else None)
+        return self._prefix.start(prefixes, sizes, beam_size, states or None)
+
+
+def _starting(start: Callable[..., Any], asked: Callable[[Request], Any]) -> Callable[..., Any]:
+    """Return `start` for requests, of each of which it reads a part."""
+    return lambda requests, *sizes: start([asked(one) for one in requests], *sizes)
