@@ -6,7 +6,7 @@ Shape letters: B sentences, S source length, L longest hypothesis.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,11 @@ from keras_attention.utils.scripts import has_no_spaces
 from keras_attention.utils.sides import encode_side, end_of, start_of, unknown_of
 
 SHOWN_LETTERS = 60
+# What a model has in common with its tokenizer, and with others that it translates with.
+VOCABULARY = (
+    *("vocabulary_size", "target_vocabulary_size"),
+    *("pad_token_id", "start_token_id", "end_token_id"),
+)
 # Marks that stand behind a word, not those of ".com".
 CLOSING = re.compile(r"[.,;:!?…%)\]}،؛؟۔।॥]++(?!\w)")
 
@@ -56,9 +61,8 @@ class WrongText(ValueError):
 
 def check_same_vocabulary(model: Any, tokenizer: Any) -> None:
     """Raise a ValueError unless a model and a tokenizer have the same sizes and special ids."""
-    names = ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id")
     # Of one vocabulary for both sides, neither says the target's size.
-    for name in (*names, "target_vocabulary_size"):
+    for name in VOCABULARY:
         ours, theirs = (getattr(each, name, each.vocabulary_size) for each in (model, tokenizer))
         if ours != theirs:
             raise ValueError(
@@ -70,11 +74,7 @@ def check_same_vocabulary(model: Any, tokenizer: Any) -> None:
 class RequestReader:
     """Reads the texts of calls of a `Translator` as requests.
 
-    Args:
-        tokenizer: Its tokenizer.
-        batching: How long sources and translations may be.
-        glossary: A `Glossary`, whose translations are further phrases. Defaults to none.
-        longest_source: The tokens beyond which a text is unusual. Defaults to None, not known.
+    `batching` says how long sources and translations may be; a `Glossary` gives further phrases.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class RequestReader:
         ]
         begun: list[Sequence[int]] = [self._start] * len(texts)
         if prefixes is not None:
-            _check_each("prefixes", prefixes, texts, _is_text)
+            _check_each("prefixes", prefixes, texts)
             begun = [ids or self._start for ids in encode_side(tokenizer, prefixes, "target")]
             for row, ids in enumerate(begun):
                 _check_spelled(tokenizer, row, prefixes[row], ids)
         wanted: list[list[Sequence[int]]] = [[] for _ in texts]
         if phrases is not None:
-            _check_each("phrases", phrases, texts, _is_phrases)
+            _check_each("phrases", phrases, texts)
             pairs = [(row, phrase) for row, entry in enumerate(phrases) for phrase in entry]
             found = phrase_ids(tokenizer, [phrase for _, phrase in pairs])
             for (row, phrase), ids in zip(pairs, found, strict=True):
@@ -205,13 +205,9 @@ def contains(
     joints: Joints | None = None,
     is_ended: bool = True,
 ) -> bool:
-    """Whether a phrase occurs in a sequence, as whole words.
+    """Whether a phrase occurs in a sequence, as whole words; every token is one without `joints`.
 
-    Args:
-        ids: The sequence.
-        phrase: The phrase.
-        joints: Which tokens are joined to one word; None if every token is a word.
-        is_ended: Whether the last word of the sequence does not go on. Defaults to True.
+    `is_ended` says whether the last word of the sequence does not go on.
 
     >>> contains([5, 6, 7], [6, 7]), contains([5, 6], [6, 5])
     (True, False)
@@ -244,16 +240,19 @@ def entries_of(argument: str, lines: Sequence[str]) -> list[Any]:
     return list(lines)
 
 
-def _check_each(
-    name: str, values: Any, texts: Sequence[str], is_right: Callable[[Any], bool]
-) -> None:
+def _check_each(name: str, values: Any, texts: Sequence[str]) -> None:
     what = {"prefixes": "a str", "phrases": "a list of str that are not empty"}[name]
-    if not isinstance(values, list | tuple) or len(values) != len(texts):
-        is_list = isinstance(values, list | tuple)
+    is_list = isinstance(values, list | tuple)
+    if not is_list or len(values) != len(texts):
         received = f"{len(values)} for {len(texts)}" if is_list else repr(values)
         raise ValueError(f"`{name}` must be a list with {what} for each text. Received: {received}")
     for index, entry in enumerate(values):
-        if not is_right(entry):
+        is_text = name == "prefixes"  # which may be empty
+        asked = [entry] if is_text else entry
+        if not isinstance(asked, list | tuple) or not all(
+            isinstance(one, str) and not has_surrogate(one) and (is_text or normalize(one))
+            for one in asked
+        ):
             raise ValueError(
                 f"`{name}` must hold {what} for each text. Received: {name}[{index}]={entry!r}"
             )
@@ -266,13 +265,3 @@ def _check_spelled(tokenizer: Any, row: int, asked: str, ids: Sequence[int]) -> 
             "cannot have the translation that is asked for: the vocabulary has not all characters of "
             f"{asked[:SHOWN_LETTERS]!r}.",
         )
-
-
-def _is_text(entry: Any) -> bool:
-    return isinstance(entry, str) and not has_surrogate(entry)
-
-
-def _is_phrases(entry: Any) -> bool:
-    return isinstance(entry, list | tuple) and all(
-        _is_text(phrase) and normalize(phrase) for phrase in entry
-    )

@@ -56,16 +56,11 @@ def translations_of(
     found = [[] if one.source else [Translation("", 0.0, (), True)] for one in requests]
     for indices, result in search(requests, n_best, shows_progress):
         for row, index in enumerate(indices):
-            found[index] += [
-                _translation(
-                    result.sequences[row, k, : result.lengths[row, k]].tolist(),
-                    float(result.scores[row, k]),
-                    bool(result.finished[row, k]),
-                    tokenizer,
-                )
-                for k in range(result.scores.shape[1])
-                if result.lengths[row, k]
-            ]
+            for sequence, score, length, ended in zip(*(part[row] for part in result), strict=True):
+                if length:
+                    ids = sequence[: length - ended].tolist()
+                    text = tokenizer.decode(ids)
+                    found[index].append(Translation(text, float(score), tuple(ids), bool(ended)))
     return [_first_of(hypotheses, n_best, is_unique) for hypotheses in found]
 
 
@@ -75,14 +70,6 @@ def _first_of(found: list[Translation], number: int, is_unique: bool) -> list[Tr
     for place, one in enumerate(found):
         kept.setdefault(one.text if is_unique else place, one)
     return list(kept.values())[:number]
-
-
-def _translation(
-    token_ids: list[int], score: float, is_finished: bool, tokenizer: Any
-) -> Translation:
-    if is_finished:
-        token_ids = token_ids[:-1]
-    return Translation(tokenizer.decode(token_ids), score, tuple(token_ids), is_finished)
 
 
 # Lengths are padded to a multiple of this, so that few shapes occur.
