@@ -69,8 +69,8 @@ ENGINES = ("auto", *ABILITIES, "plain")
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
 
-EngineName = Annotated[str, functools.partial(check_choice, choices=ENGINES)]
-Precision = Annotated[str, functools.partial(check_choice, choices=PRECISIONS)]
+EngineName = Annotated[str, lambda name, value: check_choice(name, value, ENGINES)]
+Precision = Annotated[str, lambda name, value: check_choice(name, value, PRECISIONS)]
 # NumPy makes so many multiplications in about ten seconds (dev/LOG.md); Numba compiles for a minute or two.
 FEW_MULTIPLICATIONS = 40e9
 # And so many in half a second, in which Numba is imported.
@@ -204,7 +204,9 @@ class EngineSelector:
         """
         with _lock:  # of threads that begin at once, the first one reads the weights
             self._multiplications += rows * self._weights_of_step
-            if self._is_waiting and not self._needs_import():
+            # NumPy may be done before Numba is imported.
+            needs_numba = self._multiplications > VERY_FEW_MULTIPLICATIONS
+            if self._is_waiting and (needs_numba or "numba" in sys.modules):
                 self.needs_compiling = not self._present("numba").is_compiled()
                 self._is_waiting = self.needs_compiling
                 self._is_waiting &= self._multiplications <= FEW_MULTIPLICATIONS
@@ -214,10 +216,6 @@ class EngineSelector:
                 with activity("compiling Numba's search"):
                     _compilers[0].wait()
             return self._present(self.choice.name)
-
-    def _needs_import(self) -> bool:
-        """Whether NumPy is done before Numba is imported."""
-        return "numba" not in sys.modules and self._multiplications <= VERY_FEW_MULTIPLICATIONS
 
     def compile_beside(self, rows: float, preset: str | None = None) -> None:
         """Have another process compile what `engine` needs for so many rows, if that is Numba's search.

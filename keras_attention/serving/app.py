@@ -75,10 +75,7 @@ class Service:
     """
 
     def __init__(
-        self,
-        models: Sequence[ServedModel],
-        limits: Limits,
-        start_keras: Callable[[], None] | None,
+        self, models: Sequence[ServedModel], limits: Limits, start_keras: Callable[[], None] | None
     ):
         self.directions = Directions(models)
         self.limits = limits
@@ -245,7 +242,7 @@ class Service:
         if asked.alternatives > most:
             raise refusal(
                 f"`alternatives` must be at most {most}, one less than the beam size of the model. "
-                f"Received: {asked.alternatives}",
+                f"Received: {asked.alternatives}"
             )
         return model
 

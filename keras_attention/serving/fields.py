@@ -141,11 +141,7 @@ def _named(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _form(text: str, encoding: str = "utf-8") -> list[tuple[str, str]]:
     return parse_qsl(
-        text,
-        keep_blank_values=True,
-        encoding=encoding,
-        errors="strict",
-        max_num_fields=MOST_FIELDS,
+        text, keep_blank_values=True, encoding=encoding, errors="strict", max_num_fields=MOST_FIELDS
     )
 
 
@@ -238,7 +234,7 @@ def read_tried(fields: Mapping[str, Any], limits: Limits) -> Tried:
     if len(found) > MOST_HEADS or not all(found):
         raise refusal(
             f"`heads_off` must be at most {MOST_HEADS} heads as kind.layer.head, counted from 1, such as "
-            "'cross.2.1 encoder.1.4'.",
+            "'cross.2.1 encoder.1.4'."
         )
     places = {Head(one[1], int(one[2]) - 1, int(one[3]) - 1) for one in found if one}
     masked = (token for word in _words(fields, "masked") for token in word)

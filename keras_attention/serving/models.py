@@ -13,15 +13,12 @@ from keras_attention.utils.checks import did_you_mean
 
 CODE = re.compile(r"[a-z]{2,8}([-_][a-z0-9]{1,8})*", re.IGNORECASE)
 # English names of languages, as LibreTranslate gives them; others go by their code.
-NAMES = dict(
-    pair.split()
-    for pair in (
-        "ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, "
-        "es Spanish, et Estonian, fi Finnish, fr French, he Hebrew, hi Hindi, hu Hungarian, is "
-        "Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, nl Dutch, no "
-        "Norwegian, pl Polish, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, sv "
-        "Swedish, tr Turkish, uk Ukrainian, zh Chinese"
-    ).split(", ")
+NAMES = (
+    "ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, "
+    "es Spanish, et Estonian, fi Finnish, fr French, he Hebrew, hi Hindi, hu Hungarian, "
+    "is Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, nl Dutch, "
+    "no Norwegian, pl Polish, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, "
+    "sv Swedish, tr Turkish, uk Ukrainian, zh Chinese"
 )
 # Translators for two languages of a model that are kept.
 MOST_CHOSEN = 1000
@@ -173,7 +170,8 @@ class Directions:
             for code in pair:
                 targets.setdefault(code, {})
             targets[pair[0]][pair[1]] = None
+        names = dict(pair.split() for pair in NAMES.split(", "))
         return [
-            {"code": code, "name": NAMES.get(code, code), "targets": [*known]}
+            {"code": code, "name": names.get(code, code), "targets": [*known]}
             for code, known in targets.items()
         ]
