@@ -155,7 +155,6 @@ class ForcedPrefix:
         return {**state, "then": check_states(then, len(tokens), beam_size, "`then`", self.then)}
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """Allow the next token of the prefix, or all tokens after its end; see `Constraint`."""
         # After the longest prefix, no entry is selected: -1, as after any other prefix.
         token = token_at(state["prefix"], index)[..., None]
         vocabulary = ops.arange(self.vocabulary_size, dtype="int32")
@@ -165,19 +164,15 @@ class ForcedPrefix:
         return ops.equal(vocabulary, token) | free
 
     def rescore(self, logits: Any, state: Any, index: Any) -> Any:
-        """Rescore the logits as the constraint on what follows does."""
         return logits if self.then is None else rescored(self.then, logits, state["then"], index)
 
     def goals(self, state: Any, logits: Any) -> Any:
-        """Return the goals of the constraint on what follows; see `Constraint`."""
         return None if self.then is None else goals_of(self.then, state["then"], logits)
 
     def reached(self, state: Any, token_ids: Any) -> Any:
-        """Return how far hypotheses would have come to these goals; see `Constraint`."""
         return 0 if self.then is None else reached_by(self.then, state["then"], token_ids)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Return the states after the tokens: a prefix does not depend on them, what follows does."""
         if self.then is None:
             return state
         return {**state, "then": self.then.advance(state["then"], token_ids, index)}
@@ -312,12 +307,10 @@ class RequiredPhrases:
         return ops.concatenate([nexts, ending], axis=-1)
 
     def reached(self, state: Any, token_ids: Any) -> Any:
-        """Return how many tokens of phrases there would be; see `Constraint`."""
         matched = self._matched(state, token_ids)
         return ops.sum(ops.minimum(matched, state["lengths"][:, :, None]), axis=-1)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Update how many tokens of each phrase have been matched."""
         goes_on = ops.take(self.joints.goes_on, token_ids, axis=0)
         matched = self._matched(state, token_ids[..., None])[:, :, 0]
         return {**state, "matched": matched, "goes_on": goes_on}

@@ -62,10 +62,7 @@ class Glossary:
         return list(dict.fromkeys(self._found(normalize(text))))
 
     def required(
-        self,
-        requests: Sequence[Request],
-        tokenizer: Any,
-        noted: UnusualTexts,
+        self, requests: Sequence[Request], tokenizer: Any, noted: UnusualTexts
     ) -> list[Request]:
         """Return requests with the translations of their terms as further phrases.
 

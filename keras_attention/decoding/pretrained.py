@@ -15,7 +15,7 @@ from keras_attention.data.presets import Loaded, load
 from keras_attention.decoding.onnx_export import export_onnx
 from keras_attention.decoding.pivot import Pivot
 from keras_attention.decoding.saved_model import export_saved_model
-from keras_attention.decoding.saved_preset import save_preset
+from keras_attention.decoding.saved_preset import SEARCH_OPTIONS, save_preset
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.spec.parts import SpecError
 from keras_attention.utils.checks import check_choice, check_path
@@ -27,8 +27,7 @@ FORMATS: dict[str, Callable[..., Path]] = {
     "onnx": export_onnx,
     "saved_model": export_saved_model,
 }
-# What an export takes over if its search has it, and what none has.
-SEARCH_OPTIONS = ("beam_size", "length_penalty", "max_extra_length")
+# What no export and no preset has.
 NOT_EXPORTED = (
     *("constraint", "sampling", "restrictions"),
     *("glossary", "break_loops", "split_sentences"),

@@ -200,10 +200,7 @@ def phrase_ids(tokenizer: Any, phrases: Sequence[str]) -> list[list[int]]:
 
 
 def contains(
-    ids: Sequence[int],
-    phrase: Sequence[int],
-    joints: Joints | None = None,
-    is_ended: bool = True,
+    ids: Sequence[int], phrase: Sequence[int], joints: Joints | None = None, is_ended: bool = True
 ) -> bool:
     """Whether a phrase occurs in a sequence, as whole words; every token is one without `joints`.
 

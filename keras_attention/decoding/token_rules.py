@@ -5,6 +5,8 @@ Shape letters: B sentences, W beams, L longest hypothesis, V vocabulary, P phras
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,7 +52,6 @@ class RestrictedTokens:
         return for_each_beam({"tokens": np.full((len(lengths), size), -1, "int32")}, beam_size)
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """Allow what breaks no rule; see `Constraint`."""
         tokens, size = state["tokens"], self.vocabulary_size
         # Ids of tokens that may not follow, (B, W, ..); V stands for none.
         wrong = []
@@ -88,7 +89,6 @@ class RestrictedTokens:
         return allowed & ops.equal(ops.reshape(marks[:, :size], (rows, beams, size)), 0)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Append the tokens."""
         return {"tokens": append(state["tokens"], token_ids, index, ops)}
 
 
@@ -105,33 +105,24 @@ class AllOf:
         self.constraints = tuple(constraints)
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """Allow what all allow; see `Constraint`."""
-        first, *others = (
-            one.allowed(own, index) for one, own in zip(self.constraints, state, strict=True)
-        )
-        for other in others:
-            first = first & other
-        return first
+        pairs = zip(self.constraints, state, strict=True)
+        return functools.reduce(operator.and_, (one.allowed(own, index) for one, own in pairs))
 
     def rescore(self, logits: Any, state: Any, index: Any) -> Any:
-        """Rescore the logits by each constraint that does, in their order."""
         for one, own in zip(self.constraints, state, strict=True):
             logits = rescored(one, logits, own, index)
         return logits
 
     def goals(self, state: Any, logits: Any) -> Any:
-        """Return the goals of all; see `Constraint`."""
         pairs = zip(self.constraints, state, strict=True)
         found = [each for one, own in pairs if (each := goals_of(one, own, logits)) is not None]
         return ops.concatenate(found, axis=-1) if found else None
 
     def reached(self, state: Any, token_ids: Any) -> Any:
-        """Return how far hypotheses would have come to the goals of all; see `Constraint`."""
         pairs = zip(self.constraints, state, strict=True)
         return sum(reached_by(one, own, token_ids) for one, own in pairs)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Return the states of all after the tokens."""
         pairs = zip(self.constraints, state, strict=True)
         return tuple(one.advance(own, token_ids, index) for one, own in pairs)
 

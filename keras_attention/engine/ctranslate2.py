@@ -93,11 +93,8 @@ class CTranslate2Engine(SearchingEngine):
         late = [i for i, row in enumerate(rows) if not _is_over(found[i], limits[row], beam_size)]
         for limit in sorted({int(limits[rows[i]]) for i in late}):
             again = [i for i in late if limits[rows[i]] == limit]
-            for i, one in zip(
-                again,
-                self._found(token_ids[rows[again]], limit, beam_size, alpha),
-                strict=True,
-            ):
+            others = self._found(token_ids[rows[again]], limit, beam_size, alpha)
+            for i, one in zip(again, others, strict=True):
                 found[i] = one
         for row, one in zip(rows, found, strict=True):
             for slot, (tokens, score, is_finished) in enumerate(one):
@@ -134,18 +131,12 @@ class CTranslate2Engine(SearchingEngine):
             return_scores=True,
             return_end_token=True,
         )
-        end = spec.end_token_id
-        return [
-            [
-                (tokens, score, bool(tokens) and tokens[-1] == end)
-                for tokens, score in zip(
-                    [[int(token) for token in tokens] for tokens in result.hypotheses],
-                    result.scores,
-                    strict=True,
-                )
-            ]
-            for result in results
-        ]
+        found, end = [], [spec.end_token_id]
+        for result in results:
+            hypotheses = [list(map(int, tokens)) for tokens in result.hypotheses]
+            pairs = zip(hypotheses, result.scores, strict=True)
+            found.append([(tokens, score, tokens[-1:] == end) for tokens, score in pairs])
+        return found
 
 
 def _is_over(found: Sequence[tuple[list[int], float, bool]], limit: int, beam_size: int) -> bool:
