@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.ensemble import Ensemble, EnsembleSelector
 from keras_attention.decoding.hypotheses import (
     BeamSearchResult,
@@ -22,7 +21,14 @@ from keras_attention.decoding.hypotheses import (
     search_options,
 )
 from keras_attention.decoding.incremental_search import incremental_search
-from keras_attention.decoding.requests import SHOWN_LETTERS, Request, RequestBatch, WrongText
+from keras_attention.decoding.requests import (
+    SHOWN_LETTERS,
+    Batching,
+    Request,
+    RequestBatch,
+    WrongText,
+    joints_of,
+)
 from keras_attention.decoding.sampling import Sampling
 from keras_attention.engine.base import Engine, SearchingEngine, SteppingEngine, TokenRules
 from keras_attention.engine.onnx import OnnxSelector
@@ -35,7 +41,6 @@ from keras_attention.utils.forks import check_process, note_process
 from keras_attention.utils.progress import Progress, say
 
 if TYPE_CHECKING:
-    from keras_attention.data.joints import Joints
     from keras_attention.decoding.compiled_search import ChoicePrograms, ChosenSteps, CompiledSearch
     from keras_attention.decoding.constraints import TextConstraint
     from keras_attention.decoding.token_rules import SearchConstraint
@@ -52,8 +57,8 @@ class ModelSearch:
 
     The plain search runs `beam_search` over the model's `decode_step`, compiled for each batch shape. An
     engine finds the same results faster; one is used if it can run the model's `spec()`. The arguments are
-    those of `Translator`, how sources are batched, a `sampling` for a beam of 1, `rules` for the tokens of
-    all translations, and what returns the `joints` of the tokenizer, if it knows any.
+    those of `Translator`, how sources are batched, a `sampling` for a beam of 1, and `rules` for the tokens
+    of all translations.
 
     Raises:
         ValueError: If the precision or the engine is unknown, or cannot decode this model.
@@ -70,7 +75,7 @@ class ModelSearch:
         constraint: TextConstraint | None = None,
         sampling: Sampling | None = None,
         rules: TokenRules | None = None,
-        joints: Callable[[], Joints | None] = lambda: None,
+        tokenizer: Any = None,
     ):
         check_engine(engine, precision)
         if not isinstance(model, TransformerSpec):
@@ -89,7 +94,7 @@ class ModelSearch:
         )
         self._constraint = constraint
         self._token_rules = rules
-        self._joints = joints
+        self._tokenizer = tokenizer
         self._asked = (precision, engine)
         needs = {"constraint": constraint, "sampling": sampling, "restrictions": rules}
         wanted = {name for name, value in needs.items() if value is not None}
@@ -154,7 +159,8 @@ class ModelSearch:
         # What needs Keras, which a process that runs a spec may lack, is imported when it is needed.
         from keras_attention.decoding.token_rules import SearchConstraint
 
-        return SearchConstraint(self._model, *own, *asked, self._joints() if asked[0] else None)
+        joints = joints_of(self._tokenizer) if asked[0] else None
+        return SearchConstraint(self._model, *own, *asked, joints)
 
     def _plain_search(self, asked: tuple[bool, bool]) -> CompiledSearch:
         from keras_attention.decoding.compiled_search import CompiledSearch

@@ -18,7 +18,6 @@ import tensorflow as tf
 from keras import ops
 
 from keras_attention.data.normalization import INVISIBLE, NORMALIZATIONS
-from keras_attention.decoding.batching import LARGEST_BUFFER
 from keras_attention.decoding.hypotheses import (
     NO_HYPOTHESIS,
     BeamSearchResult,
@@ -28,6 +27,7 @@ from keras_attention.decoding.hypotheses import (
     select,
 )
 from keras_attention.decoding.plain_search import Choice, Steps, find_hypotheses
+from keras_attention.decoding.requests import LARGEST_BUFFER
 from keras_attention.engine.forward import Step, decode, encode
 from keras_attention.engine.tensorflow import TensorFlowOperations
 from keras_attention.spec import SSRUSpec, TransformerSpec

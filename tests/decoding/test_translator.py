@@ -18,7 +18,7 @@ import pytest
 
 from keras_attention import Restrictions, Translation, Translator
 from keras_attention.decoding import ForcedPrefix, TextConstraint, model_search
-from keras_attention.decoding.batching import Batching
+from keras_attention.decoding.requests import Batching
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.unusual_texts import UnusualText, UnusualTexts
 from keras_attention.spec.parts import as_array, check_finite
