@@ -10,13 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_attention.spec import (
-    AttentionSpec,
-    BlockSpec,
-    DenseSpec,
-    SSRUSpec,
-    TransformerSpec,
-)
+from keras_attention.spec import AttentionSpec, BlockSpec, DenseSpec, SSRUSpec, TransformerSpec
 from keras_attention.spec.transformer import SUPPRESSED
 
 

@@ -147,8 +147,13 @@ class PackedMatrix:
 class TorchState(ForwardState):
     """One search of a `TorchEngine`."""
 
-    step = torch.no_grad()(ForwardState.step)
-    select_rows = torch.no_grad()(ForwardState.select_rows)
+    @torch.no_grad()
+    def step(self, *given: Any) -> Any:
+        return super().step(*given)
+
+    @torch.no_grad()
+    def select_rows(self, rows: np.ndarray) -> None:
+        super().select_rows(rows)
 
     @torch.no_grad()
     def compact(self, slots: np.ndarray, room: int) -> None:
@@ -195,7 +200,7 @@ class TorchEngine(ForwardEngine):
         return torch.from_numpy(array).to(self._device)
 
     def as_bias(self, array: np.ndarray) -> Any:
-        return self.as_tensor(array).to(self.operations.torch_dtype)
+        return self.as_tensor(array).to(getattr(torch, self.precision))
 
     def as_array(self, tensor: Any) -> Any:
         return None if tensor is None else tensor.cpu().numpy()

@@ -82,10 +82,7 @@ class WatchedSpec:
         return self.attention_details(encoder_token_ids, decoder_token_ids)[0]
 
     def attention_details(
-        self,
-        encoder_token_ids: np.ndarray,
-        decoder_token_ids: np.ndarray,
-        rows: int | None = None,
+        self, encoder_token_ids: np.ndarray, decoder_token_ids: np.ndarray, rows: int | None = None
     ) -> Details:
         """Return what `Transformer.attention_details` returns, as arrays."""
         operations, ours = self._operations, self._engine.weights
