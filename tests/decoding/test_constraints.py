@@ -137,7 +137,7 @@ ON_TEXTS = {
 
 @pytest.mark.parametrize(
     ("kind", "beam_size"),
-    [("phrases", 3)] if BACKEND != "torch" else itertools.product(ON_TEXTS, (1, 3)),
+    [("phrases", 3)] if BACKEND != "torch" else [*itertools.product(ON_TEXTS, (1, 3))],
 )
 def test_an_engine_finds_what_the_plain_search_finds(kind, beam_size):
     """In a batch that rows leave at different steps, and whose buffer is compacted."""
