@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import ctranslate2
 import numpy as np
 
-from keras_attention.engine.base import Beams, SearchingEngine, SearchOptions
+from keras_attention.engine.base import Beams, SearchingEngine
 from keras_attention.interop.ctranslate2 import MODEL_FILE, write_model
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.cache import cache_folder
@@ -75,13 +75,7 @@ class CTranslate2Engine(SearchingEngine):
             digest.update(np.ascontiguousarray(as_array(weight)).data)
         return digest.hexdigest()
 
-    def search(
-        self,
-        token_ids: np.ndarray,
-        limits: np.ndarray,
-        options: SearchOptions,
-        made: Callable[[int], None] | None = None,
-    ) -> Beams:
+    def search(self, token_ids, limits, options, made=None) -> Beams:
         beam_size, max_length, alpha, *_ = options
         shape = (len(token_ids), beam_size)
         scores = np.full((2, *shape), -np.inf, "float32")

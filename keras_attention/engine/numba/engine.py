@@ -6,7 +6,6 @@ for their weights: these are stored in float32, bfloat16 or 8-bit integers, acti
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -70,13 +69,7 @@ class NumbaEngine(SearchingEngine):
             self._signatures[kernel] = tuple(map(numba.typeof, given))
         return self._signatures[kernel]
 
-    def search(
-        self,
-        token_ids: np.ndarray,
-        limits: np.ndarray,
-        options: SearchOptions,
-        made: Callable[[int], None] | None = None,
-    ) -> Beams:
+    def search(self, token_ids, limits, options, made=None) -> Beams:
         weights = self.weights
         groups, threads = self.thread_groups(weights, len(token_ids), options.beam_size)
         # Batches come longest first: each group gets long sentences and short ones.
