@@ -51,7 +51,7 @@ class SpecOracle:
         return ids[1:]
 
 
-def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **options):
+def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), seed=6, **options):
     """A spec of random weights.
 
     Args:
@@ -60,10 +60,12 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         dim: Hidden width.
         heads: Number of heads.
         widths: Of a head's keys and values.
+        seed: Of the weights.
         options: `activation`, `normalize_first`, `bias` (of attention), `epsilon`, `layout`, `tied`,
-            `ssru`, `logits_bias`, `final_norm`, `embedding_norm`, `gated`, `rms`, and fields of the spec.
+            `ssru` (True, or "biased"), `logits_bias`, `final_norm`, `embedding_norm`, `gated`, `rms`,
+            `target_vocabulary`, `pad_token_id` (that of the start), and fields of the spec.
     """
-    random = np.random.default_rng(6)
+    random = np.random.default_rng(seed)
     settings = {
         "activation": "relu",
         "normalize_first": False,
@@ -77,6 +79,8 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         "rms": False,
         "embedding_norm": False,
         "final_norm": options.get("normalize_first", False),
+        "target_vocabulary": None,
+        "pad_token_id": options.get("start_token_id", 0),
     }
     for name in settings:
         settings[name] = options.pop(name, settings[name])
@@ -110,7 +114,9 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         cross = (attention(), norm()) if is_decoder else (None, None)
         own = attention()
         if is_decoder and settings["ssru"]:
-            own = SSRUSpec(dense((dim,), (dim,), False), dense((dim,), (dim,)))
+            own = SSRUSpec(
+                dense((dim,), (dim,), settings["ssru"] == "biased"), dense((dim,), (dim,))
+            )
         return BlockSpec(own, norm(), network, norm(), *cross, settings["normalize_first"])
 
     def stack(count, is_decoder):
@@ -119,12 +125,18 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         norms = [norm() if settings[name] else None for name in ("final_norm", "embedding_norm")]
         return StackSpec(positions, tuple(block(is_decoder) for _ in range(count)), *norms)
 
-    table = EmbeddingSpec(
-        array(vocabulary, dim, scale=1.0),
-        None if settings["tied"] else array(dim, vocabulary),
-        array(vocabulary) if settings["logits_bias"] else None,
-        options.get("start_token_id", 0),
+    pad, size = settings["pad_token_id"], settings["target_vocabulary"] or vocabulary
+    table = source = EmbeddingSpec(
+        array(size, dim, scale=1.0),
+        None if settings["tied"] else array(dim, size),
+        array(size) if settings["logits_bias"] else None,
+        pad,
     )
-    spec = TransformerSpec(table, stack(depth[0], False), stack(depth[1], True), **options)
+    if settings["target_vocabulary"]:
+        source, options["target_embedding"] = (
+            EmbeddingSpec(array(vocabulary, dim), None, None, pad),
+            table,
+        )
+    spec = TransformerSpec(source, stack(depth[0], False), stack(depth[1], True), **options)
     spec.validate()
     return spec

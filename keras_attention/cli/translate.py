@@ -108,13 +108,13 @@ def _translate_lines(options: argparse.Namespace, program: str, source: Path | N
                         f"Line {index} has {len(line):,} characters; at most {most:,} are "
                         "translated at once. Split it (--split-sentences), or raise --max-line."
                     )
-            how = (options.n_best, options.json, options.unique, unusual)
             asked = {"mbr": options.mbr, **beside.take(number, len(chunk)), "details": details}
+            asked |= {"unique": options.unique, "unusual": unusual}
             lines: Iterable[str]
             if is_split:
                 lines = (" ".join(text.splitlines()) for text in translator(chunk, unusual))
             else:
-                lines = result_lines(asking, chunk, number, *how, **asked)
+                lines = result_lines(asking, chunk, number, options.n_best, options.json, **asked)
             for text in lines:
                 written.write(f"{text}\n")
             written.flush()

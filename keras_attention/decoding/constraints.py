@@ -9,7 +9,6 @@ Shape letters: B sentences, W beams, V vocabulary, P tokens of a prefix or phras
 from __future__ import annotations
 
 import dataclasses
-import numbers
 import reprlib
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -33,14 +32,7 @@ from keras_attention.utils.checks import check_integer, counted
 
 
 class NoRoom(ValueError):
-    """What a constraint wants of a sentence is longer than its longest hypothesis.
-
-    Args:
-        row: Number of the sentence in its batch.
-        need: What is wanted, such as "a prefix of 7 tokens".
-        length: Its length, with the end token.
-        max_length: The longest hypothesis.
-    """
+    """What a constraint needs of a sentence of a batch is longer than its longest hypothesis."""
 
     def __init__(self, row: int, need: str, length: int, max_length: int) -> None:
         self.row = row
@@ -145,7 +137,7 @@ class ForcedPrefix:
         """
         room = check_counts("max_lengths", max_lengths, len(check_rows("prefixes", prefixes)))
         for row, prefix in enumerate(prefixes):
-            check_ids("prefixes", prefix, self.vocabulary_size)
+            check_ids(f"prefixes[{row}]", prefix, self.vocabulary_size)
             if 0 < room[row] < len(prefix) + 1:
                 need = f"a prefix of {counted(len(prefix), 'token')}"
                 raise NoRoom(row, need, len(prefix) + 1, room[row])
@@ -163,7 +155,6 @@ class ForcedPrefix:
         return {**state, "then": check_states(then, len(tokens), beam_size, "`then`", self.then)}
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """Allow the next token of the prefix, or all tokens after its end; see `Constraint`."""
         # After the longest prefix, no entry is selected: -1, as after any other prefix.
         token = token_at(state["prefix"], index)[..., None]
         vocabulary = ops.arange(self.vocabulary_size, dtype="int32")
@@ -173,19 +164,15 @@ class ForcedPrefix:
         return ops.equal(vocabulary, token) | free
 
     def rescore(self, logits: Any, state: Any, index: Any) -> Any:
-        """Rescore the logits as the constraint on what follows does."""
         return logits if self.then is None else rescored(self.then, logits, state["then"], index)
 
     def goals(self, state: Any, logits: Any) -> Any:
-        """Return the goals of the constraint on what follows; see `Constraint`."""
         return None if self.then is None else goals_of(self.then, state["then"], logits)
 
     def reached(self, state: Any, token_ids: Any) -> Any:
-        """Return how far hypotheses would have come to these goals; see `Constraint`."""
         return 0 if self.then is None else reached_by(self.then, state["then"], token_ids)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Return the states after the tokens: a prefix does not depend on them, what follows does."""
         if self.then is None:
             return state
         return {**state, "then": self.then.advance(state["then"], token_ids, index)}
@@ -243,9 +230,10 @@ class RequiredPhrases:
             ValueError: If a phrase is empty or holds an invalid token, or the phrases are too long.
         """
         room = check_counts("max_lengths", max_lengths, len(check_rows("phrases", phrases)))
-        for wanted in phrases:
-            for phrase in check_rows("phrases", wanted):
-                check_ids("phrases", phrase, self.vocabulary_size, self.end_token_id)
+        for row, wanted in enumerate(phrases):
+            for place, phrase in enumerate(check_rows(f"phrases[{row}]", wanted)):
+                name = f"phrases[{row}][{place}]"
+                check_ids(name, phrase, self.vocabulary_size, self.end_token_id)
         number = max([1, *map(len, phrases)])
         longest = max([1, *(len(phrase) for row in phrases for phrase in row)])
         tokens = np.full((len(phrases), number, longest), -1, "int32")
@@ -319,12 +307,10 @@ class RequiredPhrases:
         return ops.concatenate([nexts, ending], axis=-1)
 
     def reached(self, state: Any, token_ids: Any) -> Any:
-        """Return how many tokens of phrases there would be; see `Constraint`."""
         matched = self._matched(state, token_ids)
         return ops.sum(ops.minimum(matched, state["lengths"][:, :, None]), axis=-1)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Update how many tokens of each phrase have been matched."""
         goes_on = ops.take(self.joints.goes_on, token_ids, axis=0)
         matched = self._matched(state, token_ids[..., None])[:, :, 0]
         return {**state, "matched": matched, "goes_on": goes_on}
@@ -399,14 +385,10 @@ def _borders(tokens: np.ndarray, lengths: np.ndarray, joints: Joints) -> np.ndar
 
 def check_ids(name: str, ids: Any, vocabulary_size: int, never: int = -1) -> None:
     """Raise a ValueError unless `ids` is a list of token ids, and none is `never`."""
-    wrong = [
-        i for i in check_rows(name, ids) if not _is_count(i) or i >= vocabulary_size or i == never
-    ]
-    if wrong:
-        raise ValueError(
-            f"`{name}` must hold token ids from 0 to {vocabulary_size - 1}"
-            f"{f', but not the end token {never}' if never >= 0 else ''}. Received: {wrong}"
-        )
+    for place, token in enumerate(check_rows(name, ids)):
+        check_integer(f"{name}[{place}]", token, 0, vocabulary_size - 1)
+        if token == never:
+            raise ValueError(f"`{name}` must not hold the end token {never}. Received: {ids!r}")
 
 
 def check_rows(name: str, rows: Any, number: int | None = None) -> Any:
@@ -420,12 +402,8 @@ def check_rows(name: str, rows: Any, number: int | None = None) -> Any:
 
 def check_counts(name: str, counts: Any, number: int | None = None) -> np.ndarray:
     """Return a list of integers of at least 0 as an array; raise a ValueError if it is none."""
-    wrong = [count for count in check_rows(name, counts, number) if not _is_count(count)]
-    if wrong:
-        raise ValueError(f"`{name}` must hold integers of at least 0. Received: {wrong}")
-    return np.array(counts, "int32")
-
-
-def _is_count(value: Any) -> bool:
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
-    return is_integer and 0 <= value < 2**31
+    rows = enumerate(check_rows(name, counts, number))
+    most = np.iinfo("int32").max
+    return np.array(
+        [check_integer(f"{name}[{row}]", count, 0, most) for row, count in rows], "int32"
+    )

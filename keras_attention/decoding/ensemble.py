@@ -13,18 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_attention.decoding.requests import VOCABULARY
 from keras_attention.engine.base import State, SteppingEngine
 from keras_attention.engine.select import EngineChoice, EngineSelector
 from keras_attention.utils.checks import counted
-
-# What models must have in common.
-VOCABULARY = (
-    "vocabulary_size",
-    "target_vocabulary_size",
-    "pad_token_id",
-    "start_token_id",
-    "end_token_id",
-)
 
 
 class Ensemble:
@@ -56,20 +48,16 @@ class Ensemble:
 
     @property
     def built(self) -> bool:
-        """Whether all have their weights."""
         return all(model.built for model in self.models)
 
     @property
     def weights(self) -> list[Any]:
-        """The weights of all."""
         return [weight for model in self.models for weight in model.weights]
 
     def encode(self, encoder_token_ids: Any) -> tuple[Any, ...]:
-        """Return what each model's encoder makes of the source."""
         return tuple(model.encode(encoder_token_ids) for model in self.models)
 
     def initial_cache(self, *sizes: int) -> tuple[Any, ...]:
-        """Return the cache of each model."""
         return tuple(model.initial_cache(*sizes) for model in self.models)
 
     def decode_step(
@@ -97,13 +85,11 @@ class EnsembleSelector:
         self.fixed_shapes = selectors[0].fixed_shapes
 
     def choice_for(self, rows: int) -> EngineChoice:
-        """Return the choice, and how much a step of so many rows computes; see `EngineSelector`."""
         choice = self._selectors[0].choice_for(rows)
         others = counted(len(self._selectors) - 1, "more model")
         return choice._replace(reason=f"{choice.reason} The same holds for {others}.")
 
     def engine(self, rows: float = math.inf) -> EnsembleEngine:
-        """Return the engine, with the present weights."""
         return EnsembleEngine([selector.engine(rows) for selector in self._selectors])
 
 
@@ -137,14 +123,7 @@ class EnsembleState(State):
         for state in self._states:
             state.reorder(parents)
 
-    def step(
-        self,
-        token_ids: np.ndarray,
-        index: int,
-        start: int,
-        history_bias: np.ndarray,
-        width: int | None,
-    ) -> tuple[np.ndarray, None]:
+    def step(self, token_ids, index, start, history_bias, width):
         total: Any = 0.0
         for state in self._states:
             logits, _ = state.step(token_ids, index, start, history_bias, None)

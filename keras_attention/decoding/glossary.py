@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_attention.data.normalization import normalize
-from keras_attention.data.text_files import lines_of, packing_of
+from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.requests import Request, contains, joints_of, phrase_ids
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.checks import has_surrogate
 from keras_attention.utils.scripts import is_letter
 from keras_attention.utils.sides import unknown_of
 
-LARGEST_FILE = 16 << 20
 MOST_TERMS = 100_000
 LONGEST_SIDE = 200  # characters
 
@@ -49,17 +47,14 @@ class Glossary:
                 f"A glossary needs a dict of 1 to {MOST_TERMS:,} terms and their translations. Received: "
                 + (f"{len(terms):,} terms" if isinstance(terms, Mapping) else repr(terms))
             )
-        self._exact: dict[str, str] = {}
-        self._any_case: dict[str, str] = {}
-        for place, pair in enumerate(terms.items()):
-            term, translation = (_side(side, f"entry {place} of the glossary") for side in pair)
-            if self._exact.setdefault(term, translation) != translation:
-                raise ValueError(
-                    f"The glossary has two translations of {term!r}: {self._exact[term]!r} and "
-                    f"{translation!r}."
-                )
-            if term == term.lower():
-                self._any_case[_folded(term)] = translation
+        self._exact = _checked(
+            (f"entry {place} of the glossary", pair) for place, pair in enumerate(terms.items())
+        )
+        self._any_case = {
+            _folded(term): translation
+            for term, translation in self._exact.items()
+            if term == term.lower()
+        }
         self._lengths = sorted({len(term) for term in self._exact}, reverse=True)
 
     def translations(self, text: str) -> list[str]:
@@ -67,10 +62,7 @@ class Glossary:
         return list(dict.fromkeys(self._found(normalize(text))))
 
     def required(
-        self,
-        requests: Sequence[Request],
-        tokenizer: Any,
-        noted: UnusualTexts,
+        self, requests: Sequence[Request], tokenizer: Any, noted: UnusualTexts
     ) -> list[Request]:
         """Return requests with the translations of their terms as further phrases.
 
@@ -116,38 +108,23 @@ def read_glossary(path: str | os.PathLike[str]) -> Glossary:
     """Return the glossary of a UTF-8 file with a term, a tab and its translation in each line.
 
     Raises:
-        ValueError: If the file is too large, packed or no text, or a line has no two sides, or another
-            translation of a term than an earlier one. The message names the line.
+        ValueError: If the file is no text, or a line has no two sides, or another translation of a term than
+            an earlier one. The message names the line.
     """
-    with open(path, "rb") as file:
-        content = file.read(LARGEST_FILE + 1)
-    packing, most = packing_of(content), f"{LARGEST_FILE >> 20} MB"
-    if packing is not None or len(content) > LARGEST_FILE:
-        what = f"more than {most}" if packing is None else f"a file packed by {packing.name}"
-        raise ValueError(
-            f"'{path}' is no glossary, a plain text of at most {most}. Received: {what}"
-        )
-    terms: dict[str, str] = {}
-    lines: dict[str, int] = {}
-    for number, line in enumerate(lines_of(io.BufferedReader(io.BytesIO(content)), path), start=1):
+    entries = []
+    for number, line in enumerate(read_lines(path), start=1):
+        where, sides = f"line {number} of '{path}'", line.split("\t")
         if not line.strip():
             continue
-        where, sides = f"line {number} of '{path}'", line.split("\t")
         if len(sides) != 2:
             raise ValueError(
                 f"A glossary has a term, a tab and its translation in each line. Received: {where} with "
                 f"{len(sides) - 1} tabs: {line[:LONGEST_SIDE]!r}"
             )
-        term, translation = (_side(side, where) for side in sides)
-        if terms.setdefault(term, translation) != translation:
-            raise ValueError(
-                f"{where} translates {term!r} by {translation!r}, but line {lines[term]} by {terms[term]!r}. "
-                "Leave one out."
-            )
-        lines.setdefault(term, number)
-    if not terms:
+        entries.append((where, sides))
+    if not entries:
         raise ValueError(f"'{path}' holds no terms, only empty lines.")
-    return Glossary(terms)
+    return Glossary(_checked(entries))
 
 
 def check_glossary(name: str, value: Any) -> Glossary:
@@ -160,6 +137,21 @@ def check_glossary(name: str, value: Any) -> Glossary:
             f"translation in each line. Received: {name}={value!r}"
         )
     return value if isinstance(value, Glossary) else Glossary(value)
+
+
+def _checked(entries: Iterable[tuple[str, Iterable[Any]]]) -> dict[str, str]:
+    """Return the terms of entries, where each stands and its two sides; refuse two translations of one."""
+    terms: dict[str, str] = {}
+    places: dict[str, str] = {}
+    for where, sides in entries:
+        term, translation = (_side(side, where) for side in sides)
+        if terms.setdefault(term, translation) != translation:
+            raise ValueError(
+                f"{where} translates {term!r} by {translation!r}, but {places[term]} by {terms[term]!r}. "
+                "Leave one out."
+            )
+        places.setdefault(term, where)
+    return terms
 
 
 def _side(side: Any, where: str) -> str:

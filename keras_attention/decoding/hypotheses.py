@@ -120,16 +120,11 @@ def grow(
 
 
 def grow_topk(found: Continuations, alive_scores: Any, xp: Any) -> Any:
-    """Return the best continuations of all alive hypotheses of each sentence.
+    """Return the best continuations of all alive hypotheses (B, W).
 
-    Args:
-        alive_scores: (B, W) log-probabilities of the hypotheses so far.
-
-    Returns:
-        `scores` (B, C) log-probabilities, descending; `tokens` (B, C); `parents` (B, C), the continued
-        beams, int32; and `banks` (B, C, K), or None. There are `num_candidates` of a sentence, or fewer if
-        W * C' is smaller. Ties go to the lower beam, then to the lower token (PyTorch leaves the order of
-        equal logits open).
+    There are `num_candidates`, or W * C' if that is less: `scores` (B, C), log-probabilities, descending;
+    `tokens`, and `parents`, the continued beams, (B, C), int32; and `banks` (B, C, K), or None. Ties go to
+    the lower beam, then to the lower token (PyTorch leaves the order of equal logits open).
     """
     rows, beam_size, width = xp.shape(found.tokens)
     size = beam_size * width
@@ -144,16 +139,9 @@ def grow_topk(found: Continuations, alive_scores: Any, xp: Any) -> Any:
 
 
 def grow_alive(scores: Any, is_end: Any, banks: Any, beam_size: int, xp: Any) -> tuple[Any, Any]:
-    """Return the best candidates that have not ended.
+    """Return the best candidates (B, C) that have not ended; of `banks` see `best_of`.
 
-    Args:
-        scores: (B, C) log-probabilities, descending.
-        is_end: (B, C) bool, True if the candidate ends with EOS.
-        banks: (B, C, K) bool, which of the banks that share the beams each is in; None for no banks.
-
-    Returns:
-        `alive_scores` (B, W), `EMPTY` in empty slots, and their indices `kept` (B, W), int32, among the
-        candidates.
+    These are `alive_scores` (B, W), `EMPTY` in empty slots, and their places `kept` (B, W), int32.
     """
     return best_of(xp.where(is_end, EMPTY, scores), beam_size, banks, xp)
 
@@ -164,11 +152,8 @@ def best_of(scores: Any, number: int, banks: Any, xp: Any) -> tuple[Any, Any]:
     With `banks`, each bank gets the same number of places, as far as it can fill them: first come the best of
     each bank, then the second of each, and so on (dynamic beam allocation: Post and Vilar 2018, arXiv
     1804.06609). Of these the one of the last bank comes first, which is so never lost where there are more
-    banks than places, then the best scores.
-
-    Args:
-        scores: (B, C), of which none may be above the least score.
-        banks: (B, C, K) bool, True in the bank of each; None for no banks.
+    banks than places, then the best scores. `banks` (B, C, K) are True in the bank of each of the scores
+    (B, C), of which perhaps none is above the least score.
     """
     if banks is None:
         scores, kept = xp.top_k(scores, number)
@@ -188,16 +173,10 @@ def best_of(scores: Any, number: int, banks: Any, xp: Any) -> tuple[Any, Any]:
 def grow_finished(
     finished_sequences: Any, finished_scores: Any, sequences: Any, scores: Any, xp: Any
 ) -> tuple[Any, Any]:
-    """Return the best of the finished hypotheses and of the candidates that end now.
+    """Return the best of the finished hypotheses (B, W) and of the candidates (B, C) that end now.
 
-    Args:
-        finished_sequences: (B, W, L), the finished hypotheses so far.
-        finished_scores: (B, W) penalised scores, `EMPTY` in empty slots.
-        sequences: (B, C, L), the candidates.
-        scores: (B, C) penalised scores, `EMPTY` for candidates that do not end.
-
-    Returns:
-        The new `finished_sequences` and `finished_scores`, descending. Ties go to the older one.
+    Scores are penalised, descending, and `EMPTY` in empty slots and of candidates that do not end. Ties go to
+    the older one.
     """
     sequences = xp.concatenate([finished_sequences, sequences], axis=1)
     scores = xp.concatenate([finished_scores, scores], axis=1)
@@ -231,11 +210,8 @@ def select(values: Any, places: Any, xp: Any) -> Any:
 def is_decided(rank: Any, beams: Beams, penalties: Any, xp: Any) -> Any:
     """Return (B,) bool: whether the alive hypotheses can no longer change what the stopping rule asks for.
 
-    A NaN score counts as no hypothesis, so its sentence ends.
-
-    Args:
-        rank: Of the stopping rule, from `RANKS`.
-        penalties: (B,) penalty of the longest hypothesis allowed.
+    `rank` is that of the rule, and `penalties` (B,) those of the longest hypotheses allowed. A NaN score
+    counts as no hypothesis, so its sentence ends.
     """
     if rank is not None:
         decisive = beams.finished_scores[:, rank]

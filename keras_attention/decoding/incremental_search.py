@@ -33,7 +33,7 @@ from keras_attention.engine.base import Beams, State
 from keras_attention.engine.numpy import Functions
 
 if TYPE_CHECKING:
-    from keras_attention.decoding.chosen_steps import ChosenSteps
+    from keras_attention.decoding.compiled_search import ChosenSteps
 
 xp = Functions()
 # Rows that are done are dropped when they are a quarter of all, since doing so copies the others' state.
@@ -74,7 +74,8 @@ def incremental_search(
             break
         size = state.padded_batch_size(left)
         if size <= LARGEST_SELECTED_SHARE * len(tokens):
-            kept = _rows_to_keep(rows.searched, size)
+            # Filled up to the size with others.
+            kept = np.sort(np.argsort(~rows.searched, kind="stable")[:size])
             state.select_rows(kept)
             rows.select_rows(kept)
             if chosen is not None:
@@ -152,8 +153,3 @@ class _Rows:
         rows = np.flatnonzero(chosen)
         for results, part in zip(found, self.beams, strict=True):
             results[self.places[rows]] = part[rows]
-
-
-def _rows_to_keep(searched: np.ndarray, size: int) -> np.ndarray:
-    """Return the rows that are still searched, filled up to `size` with others."""
-    return np.sort(np.argsort(~searched, kind="stable")[:size])

@@ -50,15 +50,10 @@ class MarkedTranslator:
     def translate(
         self, texts: Sequence[str], n_best: int = 1, **asked: Any
     ) -> list[list[Translation]]:
-        """Return the translations of each text.
+        """Return the translations of each text, as `Translator.translate` does.
 
-        Args:
-            texts: The texts. For what is a tag or a placeholder see `data.markup.Markup`.
-            n_best, **asked: As of `Translator.translate`.
-
-        Returns:
-            For each text its translations. Those of a text without tags, entities and placeholders are the
-            translator's. Else `text` has the marks, and all else is of the plain text.
+        What is a tag or a placeholder says `data.markup.Markup`. Only `text` has the marks; all else is of
+        the plain text.
 
         Raises:
             ValueError: As of `Translator.translate`, and if the model has no such head.

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.ensemble import Ensemble, EnsembleSelector
 from keras_attention.decoding.hypotheses import (
     BeamSearchResult,
@@ -21,9 +21,16 @@ from keras_attention.decoding.hypotheses import (
     search_options,
 )
 from keras_attention.decoding.incremental_search import incremental_search
-from keras_attention.decoding.requests import SHOWN_LETTERS, Request, RequestBatch, WrongText
+from keras_attention.decoding.requests import (
+    SHOWN_LETTERS,
+    Batching,
+    Request,
+    RequestBatch,
+    WrongText,
+    joints_of,
+)
 from keras_attention.decoding.sampling import Sampling
-from keras_attention.engine.base import Draws, Engine, SearchingEngine, SteppingEngine, TokenRules
+from keras_attention.engine.base import Engine, SearchingEngine, SteppingEngine, TokenRules
 from keras_attention.engine.onnx import OnnxSelector
 from keras_attention.engine.select import EngineChoice, EngineSelector, check_engine
 from keras_attention.interop.onnx_model import OnnxModel
@@ -34,15 +41,14 @@ from keras_attention.utils.forks import check_process, note_process
 from keras_attention.utils.progress import Progress, say
 
 if TYPE_CHECKING:
-    from keras_attention.data.joints import Joints
-    from keras_attention.decoding.chosen_steps import ChoicePrograms, ChosenSteps
-    from keras_attention.decoding.compiled_search import CompiledSearch
+    from keras_attention.decoding.compiled_search import ChoicePrograms, ChosenSteps, CompiledSearch
     from keras_attention.decoding.constraints import TextConstraint
     from keras_attention.decoding.token_rules import SearchConstraint
 
 Selector = EngineSelector | EnsembleSelector | OnnxSelector
 # A longer source is named while it is translated: the time grows with the square of its length.
 LONG_TOKENS = 1000
+NOTHING = (False, False)  # neither phrases nor prefixes
 NOTED_LETTERS = 30
 
 
@@ -51,8 +57,8 @@ class ModelSearch:
 
     The plain search runs `beam_search` over the model's `decode_step`, compiled for each batch shape. An
     engine finds the same results faster; one is used if it can run the model's `spec()`. The arguments are
-    those of `Translator`, how sources are batched, a `sampling` for a beam of 1, `rules` for the tokens of
-    all translations, and what returns the `joints` of the tokenizer, if it knows any.
+    those of `Translator`, how sources are batched, a `sampling` for a beam of 1, and `rules` for the tokens
+    of all translations.
 
     Raises:
         ValueError: If the precision or the engine is unknown, or cannot decode this model.
@@ -69,7 +75,7 @@ class ModelSearch:
         constraint: TextConstraint | None = None,
         sampling: Sampling | None = None,
         rules: TokenRules | None = None,
-        joints: Callable[[], Joints | None] = lambda: None,
+        tokenizer: Any = None,
     ):
         check_engine(engine, precision)
         if not isinstance(model, TransformerSpec):
@@ -88,39 +94,33 @@ class ModelSearch:
         )
         self._constraint = constraint
         self._token_rules = rules
-        self._joints = joints
+        self._tokenizer = tokenizer
         self._asked = (precision, engine)
         needs = {"constraint": constraint, "sampling": sampling, "restrictions": rules}
         wanted = {name for name, value in needs.items() if value is not None}
         self._needs = frozenset(wanted | ({"ensemble"} if self._rules.are_scores else set()))
         self._made_of = self._kinds_of_weights()
-        # Of what a search must be able to do; more than one if a call asks for more than others.
-        self._selectors: dict[frozenset[str], tuple[Selector | None, str]] = {}
-        # Of whether there are phrases and prefixes.
-        self._constraints: dict[tuple[bool, bool], SearchConstraint | None] = {}
-        self._programs: dict[tuple[bool, bool], ChoicePrograms] = {}
-        self._plain: dict[tuple[bool, bool], CompiledSearch] = {}
-        if self._selector(self._needs)[0] is None:
-            self._plain_search((False, False))
+        # By what a search must be able to do; the others by whether there are phrases and prefixes.
+        self._selected = functools.cache(self._select)
+        self._constraint_of = functools.cache(self._search_constraint)
+        self._programs_of = functools.cache(self._choice_programs)
+        self._plain_of = functools.cache(self._plain_search)
+        if self._engines(NOTHING)[0] is None:
+            self._plain_of(NOTHING)
 
-    def _selector(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
+    def _engines(self, asked: tuple[bool, bool]) -> tuple[Selector | None, str]:
         """Return the engines for the model, or None and the reason for using the plain search."""
         if (made_of := self._kinds_of_weights()) != self._made_of:
             self._made_of = made_of
-            for cache in (self._selectors, self._programs, self._plain):
-                cache.clear()
-        if needs not in self._selectors:
-            self._selectors[needs] = self._select(needs)
-        return self._selectors[needs]
+            for made in (self._selected, self._programs_of, self._plain_of):
+                made.cache_clear()
+        names = ("constraint", "restrictions")  # what phrases and prefixes need
+        return self._selected(self._needs | {*itertools.compress(names, asked)})
 
     def _kinds_of_weights(self) -> list[Any]:
         """Return what `enable_lora`, `merge_lora` and `quantize` change, which make new variables."""
         names = "lora_rank", "quantized"
         return [getattr(one, name, None) for one in self._models for name in names]
-
-    def _needs_of(self, asked: tuple[bool, bool]) -> frozenset[str]:
-        names = ("constraint", "restrictions")  # what phrases and prefixes need
-        return self._needs | {name for name, is_asked in zip(names, asked, strict=True) if is_asked}
 
     def _select(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
         precision, engine = self._asked
@@ -151,32 +151,31 @@ class ModelSearch:
             )
         return None, reason
 
-    def _constraint_of(self, asked: tuple[bool, bool]) -> SearchConstraint | None:
+    def _search_constraint(self, asked: tuple[bool, bool]) -> SearchConstraint | None:
         """Return all that is asked of hypotheses, with phrases and prefixes or without; None for nothing."""
-        if asked not in self._constraints:
-            found = None
-            if self._constraint is not None or self._token_rules is not None or any(asked):
-                from keras_attention.decoding.token_rules import SearchConstraint
+        own = self._constraint, self._token_rules
+        if own == (None, None) and not any(asked):
+            return None
+        # What needs Keras, which a process that runs a spec may lack, is imported when it is needed.
+        from keras_attention.decoding.token_rules import SearchConstraint
 
-                joints = self._joints() if asked[0] else None
-                own = self._constraint, self._token_rules
-                found = SearchConstraint(self._model, *own, *asked, joints)
-            self._constraints[asked] = found
-        return self._constraints[asked]
+        joints = joints_of(self._tokenizer) if asked[0] else None
+        return SearchConstraint(self._model, *own, *asked, joints)
 
     def _plain_search(self, asked: tuple[bool, bool]) -> CompiledSearch:
-        if asked not in self._plain:
-            # Imported here, because it needs Keras, which a process that runs a spec may lack.
-            from keras_attention.decoding.compiled_search import CompiledSearch
+        from keras_attention.decoding.compiled_search import CompiledSearch
 
-            self._plain[asked] = CompiledSearch(
-                self._model, self._rules, self._constraint_of(asked)
-            )
-        return self._plain[asked]
+        return CompiledSearch(self._model, self._rules, self._constraint_of(asked))
 
-    def choice(self, batch_size: int, asked: tuple[bool, bool] = (False, False)) -> EngineChoice:
+    def _choice_programs(self, asked: tuple[bool, bool]) -> ChoicePrograms:
+        from keras_attention.decoding.compiled_search import ChoicePrograms
+
+        own = self._constraint_of(asked)
+        return ChoicePrograms(self._rules, None if own is None else own.constraint)
+
+    def choice(self, batch_size: int, asked: tuple[bool, bool]) -> EngineChoice:
         """Return which engine searches a batch of this many sentences, with phrases and prefixes, and why."""
-        engines, reason = self._selector(self._needs_of(asked))
+        engines, reason = self._engines(asked)
         if engines is None:
             return EngineChoice("plain", reason)
         return engines.choice_for(batch_size * self._rules.beam_size)
@@ -197,7 +196,7 @@ class ModelSearch:
         copies = 1 if self._rules.sampling is None else n_best
         requests = [one._replace(sample=i) for one in requests for i in range(copies)]
         asked = any(r.phrases for r in requests), any(r.prefix for r in requests)
-        engines, _ = self._selector(self._needs_of(asked))
+        engines, _ = self._engines(asked)
         few_shapes = engines is None or engines.fixed_shapes
         lengths = [len(request.source) for request in requests]
         batching = self.batching
@@ -225,7 +224,7 @@ class ModelSearch:
 
     def _refuse(self, index: int, request: Request) -> NoReturn:
         """Say why nothing was found for a text."""
-        if self._selector(self._needs)[0] is None:  # Engines look when they read the weights.
+        if self._engines(NOTHING)[0] is None:  # Engines look when they read the weights.
             for one in self._models:  # Those of an ensemble may have equal paths.
                 check_finite({weight.path: weight for weight in one.weights})
         if self._needs & {"constraint", "restrictions"} or request.phrases or request.prefix:
@@ -267,7 +266,7 @@ class ModelSearch:
     def _search_plainly(
         self, batch: RequestBatch, stop: str, asked: tuple[bool, bool], progress: Progress
     ) -> BeamSearchResult:
-        plain = self._plain_search(asked)
+        plain = self._plain_of(asked)
         needs_compiling = plain.needs_compiling(batch.token_ids.shape, stop)
         with _noted(progress, needs_compiling, batch) as made:
             if needs_compiling and made is not None:
@@ -289,9 +288,8 @@ class ModelSearch:
         with _noted(progress, needs_compiling, batch) as made:
             if isinstance(engine, SearchingEngine):
                 options = search_options(stop, rules.beam_size, rules.length_penalty, batch.longest)
-                options = options._replace(
-                    rules=self._rules_of(batch), draws=_draws(rules.sampling, batch.uniforms)
-                )
+                draws = None if rules.sampling is None else rules.sampling.draws(batch.uniforms)
+                options = options._replace(rules=self._rules_of(batch), draws=draws)
                 found = engine.search(batch.token_ids, batch.limits, options, made)
                 return result(found, batch.limits, rules, np)
             assert isinstance(engine, SteppingEngine)
@@ -310,15 +308,12 @@ class ModelSearch:
         constraint = self._constraint_of(asked)
         if constraint is None and batch.uniforms is None and not self._rules.are_scores:
             return None
-        from keras_attention.decoding.chosen_steps import ChoicePrograms, ChosenSteps
+        from keras_attention.decoding.compiled_search import ChosenSteps
 
-        if asked not in self._programs:
-            own = None if constraint is None else constraint.constraint
-            self._programs[asked] = ChoicePrograms(self._rules, own)
         state = {}
         if constraint is not None:
             state = constraint.of_batch(batch.requests, batch.limits, self._rules.beam_size)
-        return ChosenSteps(self._programs[asked], state, batch.uniforms)
+        return ChosenSteps(self._programs_of(asked), state, batch.uniforms)
 
     def _rules_of(self, batch: RequestBatch) -> TokenRules | None:
         longest = max(len(request.prefix) for request in batch.requests)
@@ -336,13 +331,6 @@ def _say_why_numpy() -> None:
         "Numba's code is not compiled on this machine yet, which takes a minute or two: NumPy stands in for "
         "it while there are few texts. engine='numba' (--engine numba) compiles now."
     )
-
-
-def _draws(sampling: Sampling | None, uniforms: np.ndarray | None) -> Draws | None:
-    if sampling is None or uniforms is None:
-        return None
-    top_p = 1.0 if sampling.top_p is None else sampling.top_p
-    return Draws(uniforms, sampling.temperature, sampling.top_k or 0, top_p)
 
 
 @contextlib.contextmanager

@@ -215,13 +215,8 @@ def beam_search(
         )
     if max_length is None:
         max_length = max(1, int(ops.convert_to_numpy(max_lengths).max(initial=1)))
-    check_integer("max_length", max_length, 1, LARGEST_RESULT // beam_size)
     (rows,) = static_shape(max_lengths) or (None,)
-    if (rows or 1) * beam_size * max_length > LARGEST_RESULT:
-        raise ValueError(
-            f"`max_length` must be at most {LARGEST_RESULT // (rows or 1) // beam_size:,} for this many "
-            f"sentences and beams. Received: max_length={max_length}"
-        )
+    check_integer("max_length", max_length, 1, LARGEST_RESULT // (rows or 1) // beam_size)
     check_states(cache, rows, beam_size, "`cache`: all")
     rules = SearchRules(beam_size, start_token_id, end_token_id, pad_token_id, length_penalty)
     choice = Choice() if constraint is None else Choice(constraint, constraint_state)

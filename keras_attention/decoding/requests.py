@@ -1,25 +1,120 @@
-"""What a call of a `Translator` asks for, as tokens; what cannot be had is refused before any work.
+"""What a call of a `Translator` asks for, as tokens, and in which batches.
 
-Shape letters: B sentences, S source length, L longest hypothesis.
+What cannot be had is refused before any work.
+
+Shape letters: B sentences, S source length, L longest hypothesis, end token included.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_attention.data.joints import Joints
 from keras_attention.data.normalization import normalize
-from keras_attention.decoding.batching import LARGEST_BUFFER, Batching
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.checks import counted, has_surrogate
 from keras_attention.utils.scripts import has_no_spaces
 from keras_attention.utils.sides import encode_side, end_of, start_of, unknown_of
 
+SHORTEST_SOURCE = 16
+# Numbers in a search's largest buffers: for each row and beam, a mask over the slots of all beams.
+LARGEST_BUFFER = 2**28
+# The lines of a batch, and its sizes (B, S, L), padding included.
+Batch = tuple[list[int], tuple[int, int, int]]
+
+
+class Batching(NamedTuple):
+    """Groups lines into batches.
+
+    Example:
+
+    >>> Batching(batch_tokens=64, batch_size=None, max_length=None).of_like_length([3, 0, 20, 30])
+    [([3, 2], (2, 30, 30)), ([0], (1, 3, 3))]
+    """
+
+    batch_tokens: int  # largest number of source positions of a batch, padding included
+    # Largest number of lines in a batch; None for no limit but `batch_tokens`.
+    batch_size: int | None
+    max_length: int | None  # largest number of positions of the model; None for no limit
+    beam_size: int = 1  # Number of beams W. Wide beams leave room for fewer rows.
+    # Largest number of tokens that a translation may have more than its source.
+    max_extra_length: int = 0
+    # What `Restrictions` say of the lengths of translations, end token not included; 0 for nothing.
+    min_output: int = 0
+    max_output: int = 0
+
+    def limits(self, length: int) -> dict[str, int]:
+        """Return what limits a translation of a source of this length, by how to raise it: L is the least."""
+        limits = {"raise `max_extra_length` (--max-extra-length)": length + self.max_extra_length}
+        if self.max_length is not None:
+            limits["take a model with more positions"] = self.max_length
+        if self.max_output:
+            limits["raise `max_length` of the `Restrictions` (--max-length)"] = self.max_output + 1
+        return limits
+
+    def of_like_length(self, lengths: Sequence[int]) -> list[Batch]:
+        """Batches of lines that are not empty, longest first."""
+        lines = _sorted_lines(lengths)
+        batches: list[Batch] = []
+        start = 0
+        while start < len(lines):
+            longest = lengths[lines[start]]
+            batch = lines[start : start + self._most_rows(max(SHORTEST_SOURCE, longest))]
+            batches.append((batch, (len(batch), longest, self._longest(longest))))
+            start += len(batch)
+        return batches
+
+    def of_few_shapes(self, lengths: Sequence[int]) -> list[Batch]:
+        """Return batches of few shapes: S depends only on a line's own length, and dummy rows fill up B."""
+        groups: dict[int, list[int]] = {}
+        for line in _sorted_lines(lengths):
+            groups.setdefault(self._padded_length(lengths[line]), []).append(line)
+        batches: list[Batch] = []
+        for length, group in groups.items():
+            most = self._most_rows(length)
+            rows = most if len(group) >= most else min(most, _next_power(len(group), 4))
+            sizes = (rows, length, self._longest(length))
+            batches += [(group[i : i + rows], sizes) for i in range(0, len(group), rows)]
+        return batches
+
+    def _most_rows(self, length: int) -> int:
+        """Return the largest number of lines of a padded length in a batch."""
+        # Buffers grow with the square of the beam.
+        most_searched = LARGEST_BUFFER // (self.beam_size**2 * self._longest(length))
+        most = max(1, min(self.batch_tokens // length, most_searched))
+        return most if self.batch_size is None else min(most, self.batch_size)
+
+    def _longest(self, length: int) -> int:
+        return min(self.limits(length).values())
+
+    def _padded_length(self, length: int) -> int:
+        padded = max(SHORTEST_SOURCE, _next_power(length, 2))
+        return padded if self.max_length is None else min(padded, self.max_length)
+
+
+def _sorted_lines(lengths: Sequence[int]) -> list[int]:
+    return sorted(
+        (line for line, length in enumerate(lengths) if length), key=lambda line: -lengths[line]
+    )
+
+
+def _next_power(number: int, base: int) -> int:
+    power = 1
+    while power < number:
+        power *= base
+    return power
+
+
 SHOWN_LETTERS = 60
+# What a model has in common with its tokenizer, and with others that it translates with.
+VOCABULARY = (
+    *("vocabulary_size", "target_vocabulary_size"),
+    *("pad_token_id", "start_token_id", "end_token_id"),
+)
 # Marks that stand behind a word, not those of ".com".
 CLOSING = re.compile(r"[.,;:!?…%)\]}،؛؟۔।॥]++(?!\w)")
 
@@ -56,9 +151,8 @@ class WrongText(ValueError):
 
 def check_same_vocabulary(model: Any, tokenizer: Any) -> None:
     """Raise a ValueError unless a model and a tokenizer have the same sizes and special ids."""
-    names = ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id")
     # Of one vocabulary for both sides, neither says the target's size.
-    for name in (*names, "target_vocabulary_size"):
+    for name in VOCABULARY:
         ours, theirs = (getattr(each, name, each.vocabulary_size) for each in (model, tokenizer))
         if ours != theirs:
             raise ValueError(
@@ -70,11 +164,7 @@ def check_same_vocabulary(model: Any, tokenizer: Any) -> None:
 class RequestReader:
     """Reads the texts of calls of a `Translator` as requests.
 
-    Args:
-        tokenizer: Its tokenizer.
-        batching: How long sources and translations may be.
-        glossary: A `Glossary`, whose translations are further phrases. Defaults to none.
-        longest_source: The tokens beyond which a text is unusual. Defaults to None, not known.
+    `batching` says how long sources and translations may be; a `Glossary` gives further phrases.
     """
 
     def __init__(
@@ -109,13 +199,13 @@ class RequestReader:
         ]
         begun: list[Sequence[int]] = [self._start] * len(texts)
         if prefixes is not None:
-            _check_each("prefixes", prefixes, texts, _is_text)
+            _check_each("prefixes", prefixes, texts)
             begun = [ids or self._start for ids in encode_side(tokenizer, prefixes, "target")]
             for row, ids in enumerate(begun):
                 _check_spelled(tokenizer, row, prefixes[row], ids)
         wanted: list[list[Sequence[int]]] = [[] for _ in texts]
         if phrases is not None:
-            _check_each("phrases", phrases, texts, _is_phrases)
+            _check_each("phrases", phrases, texts)
             pairs = [(row, phrase) for row, entry in enumerate(phrases) for phrase in entry]
             found = phrase_ids(tokenizer, [phrase for _, phrase in pairs])
             for (row, phrase), ids in zip(pairs, found, strict=True):
@@ -200,18 +290,11 @@ def phrase_ids(tokenizer: Any, phrases: Sequence[str]) -> list[list[int]]:
 
 
 def contains(
-    ids: Sequence[int],
-    phrase: Sequence[int],
-    joints: Joints | None = None,
-    is_ended: bool = True,
+    ids: Sequence[int], phrase: Sequence[int], joints: Joints | None = None, is_ended: bool = True
 ) -> bool:
-    """Whether a phrase occurs in a sequence, as whole words.
+    """Whether a phrase occurs in a sequence, as whole words; every token is one without `joints`.
 
-    Args:
-        ids: The sequence.
-        phrase: The phrase.
-        joints: Which tokens are joined to one word; None if every token is a word.
-        is_ended: Whether the last word of the sequence does not go on. Defaults to True.
+    `is_ended` says whether the last word of the sequence does not go on.
 
     >>> contains([5, 6, 7], [6, 7]), contains([5, 6], [6, 5])
     (True, False)
@@ -244,16 +327,19 @@ def entries_of(argument: str, lines: Sequence[str]) -> list[Any]:
     return list(lines)
 
 
-def _check_each(
-    name: str, values: Any, texts: Sequence[str], is_right: Callable[[Any], bool]
-) -> None:
+def _check_each(name: str, values: Any, texts: Sequence[str]) -> None:
     what = {"prefixes": "a str", "phrases": "a list of str that are not empty"}[name]
-    if not isinstance(values, list | tuple) or len(values) != len(texts):
-        is_list = isinstance(values, list | tuple)
+    is_list = isinstance(values, list | tuple)
+    if not is_list or len(values) != len(texts):
         received = f"{len(values)} for {len(texts)}" if is_list else repr(values)
         raise ValueError(f"`{name}` must be a list with {what} for each text. Received: {received}")
     for index, entry in enumerate(values):
-        if not is_right(entry):
+        is_text = name == "prefixes"  # which may be empty
+        asked = [entry] if is_text else entry
+        if not isinstance(asked, list | tuple) or not all(
+            isinstance(one, str) and not has_surrogate(one) and (is_text or normalize(one))
+            for one in asked
+        ):
             raise ValueError(
                 f"`{name}` must hold {what} for each text. Received: {name}[{index}]={entry!r}"
             )
@@ -266,13 +352,3 @@ def _check_spelled(tokenizer: Any, row: int, asked: str, ids: Sequence[int]) -> 
             "cannot have the translation that is asked for: the vocabulary has not all characters of "
             f"{asked[:SHOWN_LETTERS]!r}.",
         )
-
-
-def _is_text(entry: Any) -> bool:
-    return isinstance(entry, str) and not has_surrogate(entry)
-
-
-def _is_phrases(entry: Any) -> bool:
-    return isinstance(entry, list | tuple) and all(
-        _is_text(phrase) and normalize(phrase) for phrase in entry
-    )

@@ -8,41 +8,23 @@ from typing import Any
 
 from keras_attention.decoding.requests import WrongText
 from keras_attention.decoding.translation import Translation
-from keras_attention.decoding.unusual_texts import UnusualTexts
 
 
 def result_lines(
-    translator: Any,
-    sources: Sequence[str],
-    first: int,
-    n_best: int,
-    as_json: bool,
-    unique: bool | None = None,
-    unusual: UnusualTexts | None = None,
-    **asked: Any,
+    translator: Any, sources: Sequence[str], first: int, n_best: int, as_json: bool, **asked: Any
 ) -> Iterator[str]:
-    """Translate lines, and yield the result as lines without line ends.
+    """Translate lines, of which the first has the number `first`, and yield the result without line ends.
 
-    Args:
-        translator: A `Translator`.
-        sources: Lines to translate.
-        first: Number of the first line.
-        n_best: Number of translations per line. More than 1 are written in Moses' form,
-            `LINE ||| TEXT ||| SCORE`; 1 is written as the text alone.
-        as_json: Whether to write a JSON object per source instead, with all n best.
-        unique: Whether the n best differ in their text; see `Translator.translate`.
-        unusual: Collects the lines unlike those of the training, instead of a warning.
-        **asked: Further arguments of `Translator.translate`; `mbr`, the number of candidates of which one is
-            taken, by `Translator.translate_mbr`; and `details`, which is called with the lines and their
-            translations, and returns these with word alignments and scores of tokens, which are written then.
+    Several translations of a line are written in Moses' form, `LINE ||| TEXT ||| SCORE`, one as the text
+    alone; or all as a JSON object. `asked` has further arguments of `Translator.translate`; `mbr`, the
+    number of candidates of which one is taken, by `Translator.translate_mbr`; and `details`, which is called
+    with the lines and their translations, and returns these with word alignments and scores of tokens.
 
     Raises:
-        ValueError: If a line is too long for the model, or what is asked of it cannot be had. The message has
-            its number, from 1.
+        ValueError: If what is asked of a line cannot be had. The message has its number, from 1.
     """
     try:
         mbr, details = asked.pop("mbr", None), asked.pop("details", None)
-        asked |= {"unique": unique, "unusual": unusual}
         if mbr is None:
             results = translator.translate(sources, n_best, **asked)
         else:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
+from keras_attention.engine.base import Draws
 from keras_attention.utils.arguments import Count, check_fields
 
 # Times a number below the total, the result is below the total, also when rounded.
@@ -72,3 +73,7 @@ class Sampling:
         seeds = np.random.SeedSequence([self.seed, *source_ids], spawn_key=(sample,))
         numbers = np.random.Generator(np.random.Philox(seeds)).random(length, "float32")
         return np.minimum(numbers, LARGEST_UNIFORM)
+
+    def draws(self, uniforms: Any) -> Draws:
+        """Return these rules for an engine, with the numbers (B, L) of a batch."""
+        return Draws(uniforms, self.temperature, self.top_k or 0, self.top_p or 1.0)

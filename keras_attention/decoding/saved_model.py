@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
+from keras_attention.decoding.hypotheses import SearchRules
 from keras_attention.engine.select import is_installed, refusal
 from keras_attention.interop.export_folder import (
     MOST_POSITIONS,
@@ -96,11 +97,12 @@ def export_saved_model(
     check_finite(spec.weights())
     _check_backend()
     # Imported here, because it needs Keras and TensorFlow.
-    from keras_attention.decoding.saved_model_graph import SearchOptions, write_graph
+    from keras_attention.decoding.saved_model_graph import write_graph
 
-    options = SearchOptions(beam_size, length_penalty, max_extra_length, max_length)
+    ids = (spec.start_token_id, spec.end_token_id, spec.pad_token_id)
+    rules, lengths = SearchRules(beam_size, *ids, length_penalty), (max_length, max_extra_length)
     with atomic_folder(path, replace=overwrite) as partial:
-        write_graph(spec.map_weights(as_array), tokenizer, options, partial)
+        write_graph(spec.map_weights(as_array), tokenizer, rules, lengths, partial)
         search = {"beam_size": beam_size, "length_penalty": length_penalty}
         write_manifest(partial, "saved_model", languages, search=search)
     return path

@@ -9,6 +9,7 @@ Shape letters: B sentences, W beams, S source, L longest hypothesis, P slots of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,6 @@ import tensorflow as tf
 from keras import ops
 
 from keras_attention.data.normalization import INVISIBLE, NORMALIZATIONS
-from keras_attention.decoding.batching import LARGEST_BUFFER
 from keras_attention.decoding.hypotheses import (
     NO_HYPOTHESIS,
     BeamSearchResult,
@@ -27,6 +27,7 @@ from keras_attention.decoding.hypotheses import (
     select,
 )
 from keras_attention.decoding.plain_search import Choice, Steps, find_hypotheses
+from keras_attention.decoding.requests import LARGEST_BUFFER
 from keras_attention.engine.forward import Step, decode, encode
 from keras_attention.engine.tensorflow import TensorFlowOperations
 from keras_attention.spec import SSRUSpec, TransformerSpec
@@ -34,21 +35,19 @@ from keras_attention.spec import SSRUSpec, TransformerSpec
 LAST_SPACE = 0x3000  # the last character of which `str.isspace` is true
 
 
-class SearchOptions(NamedTuple):
-    """What a graph holds of a `Translator`; see `export_saved_model`."""
-
-    beam_size: int
-    length_penalty: float
-    max_extra_length: int
-    max_length: int
-
-
 def write_graph(
-    spec: TransformerSpec, tokenizer: Any, options: SearchOptions, folder: Path
+    spec: TransformerSpec,
+    tokenizer: Any,
+    rules: SearchRules,
+    lengths: tuple[int, int],
+    folder: Path,
 ) -> None:
-    """Write the SavedModel of a spec of NumPy arrays into an existing folder."""
+    """Write the SavedModel of a spec of NumPy arrays into an existing folder.
+
+    `lengths` are the most tokens of a source, and the most that a translation may have more.
+    """
     text = TextOperations(tokenizer)
-    model = ModelOperations(spec, options)
+    model = ModelOperations(spec, rules, *lengths)
     module = tf.Module()
     # TensorFlow saves what is an attribute: variables, and the resource of the tokenizer.
     module.all_weights, module.pieces = model.variables, text.pieces
@@ -103,8 +102,7 @@ class TextOperations:
         valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         is_wrong = tf.cast(texts != valid, "int32")
         problem = ["A text is not UTF-8. Its number:", tf.argmax(is_wrong)]
-        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_sum(is_wrong) == 0, problem)]):
-            texts = self.normalize(tf.identity(texts))
+        texts = self.normalize(_if(tf.reduce_sum(is_wrong) == 0, problem, texts))
         if self._prefixes[side]:
             texts = tf.where(texts == "", texts, self._prefixes[side] + texts)
         rows = self.pieces.tokenize(texts)
@@ -152,15 +150,17 @@ class ModelOperations:
     `longest` are the largest numbers of tokens of a source, and of a target.
     """
 
-    def __init__(self, spec: TransformerSpec, options: SearchOptions) -> None:
-        self.spec, self.options = spec, options
+    def __init__(
+        self, spec: TransformerSpec, rules: SearchRules, max_length: int, max_extra_length: int
+    ) -> None:
+        self.spec, self.rules, self.max_extra_length = spec, rules, max_extra_length
         self._operations = GraphOperations(spec, "float32")
         self.variables: list[Any] = []
         self._weights = keras.tree.map_structure(
             lambda value: None if value is None else self._variable(value),
             self._operations.prepare(spec),
         )
-        self.longest = [options.max_length, options.max_length + options.max_extra_length]
+        self.longest = [max_length, max_length + max_extra_length]
         if spec.max_length is not None:
             self.longest = [min(length, spec.max_length) for length in self.longest]
         self._positions = [
@@ -176,6 +176,11 @@ class ModelOperations:
         positions = self._positions[0][: tf.shape(token_ids)[1]]
         return encode(self._operations, self._weights, token_ids, positions)
 
+    def _decode(self, step: Step, buffers: Any, memory: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return the logits (R, V), and the new buffers."""
+        (logits, _), new = decode(self._operations, self._weights, step, buffers, *memory, None)
+        return logits, new
+
     def _first_buffers(self, rows: Any, beam_size: Any) -> list[Any]:
         spec = self.spec
         return [
@@ -190,7 +195,7 @@ class ModelOperations:
 
     def log_probabilities(self, source_ids: Any, target_ids: Any) -> Any:
         """Return log P (B,) of targets (B, T), padded behind."""
-        memory, memory_bias = self._encode(source_ids)
+        memory = self._encode(source_ids)
         rows, length = tf.unstack(tf.shape(target_ids))
         starts = tf.fill((rows, 1), self.spec.start_token_id)
         inputs = tf.concat([starts, target_ids[:, :-1]], axis=1)
@@ -198,15 +203,7 @@ class ModelOperations:
         is_later = tf.range(length)[:, None] < tf.range(length)
         bias = tf.where(is_later, self._operations.masked, 0.0)[None, None]
         step = Step(inputs, self._positions[1][:length], None, bias)
-        (logits, _), _ = decode(
-            self._operations,
-            self._weights,
-            step,
-            self._first_buffers(rows, 1),
-            memory,
-            memory_bias,
-            None,
-        )
+        logits, _ = self._decode(step, self._first_buffers(rows, 1), memory)
         targets = tf.reshape(target_ids, (-1,))
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
         losses = tf.where(targets != self.spec.pad_token_id, losses, 0.0)
@@ -217,15 +214,7 @@ class ModelOperations:
 
         A sentence is done when its finished hypothesis of this rank cannot be beaten.
         """
-        spec, beam_size = self.spec, self.options.beam_size
-        rules = SearchRules(
-            beam_size,
-            spec.start_token_id,
-            spec.end_token_id,
-            spec.pad_token_id,
-            self.options.length_penalty,
-        )
-        memory, memory_bias = self._encode(source_ids)
+        beam_size, memory = self.rules.beam_size, self._encode(source_ids)
         rows = tf.size(limits)
         own_bias = (1.0 - tf.eye(beam_size, batch_shape=[rows])) * self._operations.masked
 
@@ -233,16 +222,9 @@ class ModelOperations:
             bias = tf.concat([cache.history_bias, own_bias], axis=2)
             lines = tf.reshape(tf.range(rows)[:, None] * beam_size + cache.parents, (-1,))
             position = self._positions[1][index : index + 1]
-            (logits, _), buffers = decode(
-                self._operations,
-                self._weights,
-                Step(tokens, position, None, bias[:, None], lines),
-                cache.buffers,
-                memory,
-                memory_bias,
-                None,
-            )
-            logits = tf.reshape(logits, (rows, beam_size, spec.target_vocabulary_size))
+            read = Step(tokens, position, None, bias[:, None], lines)
+            logits, buffers = self._decode(read, cache.buffers, memory)
+            logits = tf.reshape(logits, (rows, beam_size, self.spec.target_vocabulary_size))
             return logits, _Cache(cache.parents, bias, buffers)
 
         def reordered(cache: _Cache, parents: Any) -> _Cache:
@@ -262,29 +244,25 @@ class ModelOperations:
         )
         longest = tf.maximum(tf.reduce_max(limits), 1)
         steps = Steps(step, cache, reordered)
-        found = find_hypotheses(steps, limits, rules, rank, longest, Choice())
-        return result(*found, rules, ops)
+        found = find_hypotheses(steps, limits, self.rules, rank, longest, Choice())
+        return result(*found, self.rules, ops)
 
 
 def _translate(
     text: TextOperations, model: ModelOperations, texts: Any, n_best: Any
 ) -> dict[str, Any]:
     """Return the n best translations of texts (B,), and their scores."""
-    beam_size = model.options.beam_size
+    beam_size = model.rules.beam_size
     problem = [f"`n_best` must be from 1 to {beam_size}, the beam size. Received:", n_best]
-    is_right = (n_best >= 1) & (n_best <= beam_size)
-    with tf.control_dependencies([tf.debugging.Assert(is_right, problem)]):
-        n_best = tf.identity(n_best)
+    n_best = _if((n_best >= 1) & (n_best <= beam_size), problem, n_best)
     source_ids, is_empty = text.encode(_at_least_one(texts), "source")
     source_ids, lengths = _checked(source_ids, model, "source")
-    limits = tf.minimum(lengths + model.options.max_extra_length, model.longest[1])
+    limits = tf.minimum(lengths + model.max_extra_length, model.longest[1])
     limits = tf.where(is_empty, 0, limits)
     # As large as `Batching` allows.
     size = tf.cast(tf.size(limits), "int64") * tf.cast(tf.reduce_max(limits), "int64")
-    is_small = size * beam_size**2 <= LARGEST_BUFFER
     problem = [f"Too much at once for {beam_size} beams. Give fewer texts, or shorter ones."]
-    with tf.control_dependencies([tf.debugging.Assert(is_small, problem)]):
-        limits = tf.identity(limits)
+    limits = _if(size * beam_size**2 <= LARGEST_BUFFER, problem, limits)
     # Only who wants the n best waits for the certainty of the others.
     rank = tf.where(n_best > 1, beam_size - 1, 0)
     found, scores, *_ = model.search(source_ids, limits, rank)
@@ -312,11 +290,8 @@ def _score(
 ) -> dict[str, Any]:
     """Return log P(target | source) of each pair of texts (B,) and (B,)."""
     sizes = [tf.size(sources), tf.size(targets)]
-    asked = tf.debugging.Assert(
-        sizes[0] == sizes[1], ["Every source needs its target. Received:", *sizes]
-    )
-    with tf.control_dependencies([asked]):
-        sources, targets = tf.identity(sources), tf.identity(targets)
+    problem = ["Every source needs its target. Received:", *sizes]
+    sources, targets = (_if(sizes[0] == sizes[1], problem, texts) for texts in (sources, targets))
     source_ids, target_ids = (
         _checked(text.encode(_at_least_one(texts), side)[0], model, side)[0]
         for texts, side in ((sources, "source"), (targets, "target"))
@@ -338,9 +313,13 @@ def _checked(ids: Any, model: ModelOperations, side: str) -> tuple[Any, Any]:
         f"A {side} is longer than {most} tokens, end token included. Split it into sentences. Its number:",
         tf.argmax(lengths),
     ]
-    asked = tf.debugging.Assert(tf.reduce_all(lengths <= most), problem)
-    with tf.control_dependencies([asked]):
-        return tf.identity(ids), lengths
+    return _if(tf.reduce_all(lengths <= most), problem, ids), lengths
+
+
+def _if(is_right: Any, problem: Sequence[Any], value: Any) -> Any:
+    """Return a tensor; a call for which something is not right fails and shows the problem."""
+    with tf.control_dependencies([tf.debugging.Assert(is_right, problem)]):
+        return tf.identity(value)
 
 
 def _escaped(pattern: str) -> str:

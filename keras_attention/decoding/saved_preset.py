@@ -33,7 +33,7 @@ from keras_attention.utils.checks import check_boolean, check_choice, check_has,
 from keras_attention.utils.files import atomic_folder, write_atomically
 
 WEIGHTS_DTYPES = ("float32", "float16")
-SEARCH = {"beam_size": int, "length_penalty": float, "max_extra_length": int}
+SEARCH_OPTIONS = ("beam_size", "length_penalty", "max_extra_length")
 # Tokens of the sources in a sample, if no text is known.
 SAMPLE_LENGTHS = (3, 5, 8)
 
@@ -67,9 +67,8 @@ def save_preset(
         names = iter([places[weight] for weight in preset.spec.weights()])
         preset.tokenizer.save(partial / TOKENIZER)
         write_atomically(partial / TOKENIZER_CONFIG, json.dumps(TOKENIZER_CLASS) + "\n")
-        write_atomically(
-            partial / CARD, json.dumps(whole_card, indent=2, ensure_ascii=False) + "\n"
-        )
+        shown = json.dumps(whole_card, indent=2, ensure_ascii=False)
+        write_atomically(partial / CARD, f"{shown}\n")
         write_atomically(partial / CARD_TEXT, card_text(whole_card, path.resolve().name))
         entries = {
             "options": dict(preset.options),
@@ -124,7 +123,7 @@ def _preset_of(translator: Any, in_float16: bool) -> Loaded:
     if hasattr(model, "get_config"):
         config = model.get_config()
         options = {name: config[name] for name in MODEL_OPTIONS if name in config}
-    search = {name: kind(getattr(translator, name)) for name, kind in SEARCH.items()}
+    search = {name: getattr(translator, name) for name in SEARCH_OPTIONS}
     card = translator.card
     return Loaded(spec, translator.tokenizer, search, translator.longest_source, options, card)
 

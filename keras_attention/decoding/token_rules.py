@@ -5,6 +5,8 @@ Shape letters: B sentences, W beams, L longest hypothesis, V vocabulary, P phras
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,7 +52,6 @@ class RestrictedTokens:
         return for_each_beam({"tokens": np.full((len(lengths), size), -1, "int32")}, beam_size)
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """Allow what breaks no rule; see `Constraint`."""
         tokens, size = state["tokens"], self.vocabulary_size
         # Ids of tokens that may not follow, (B, W, ..); V stands for none.
         wrong = []
@@ -88,7 +89,6 @@ class RestrictedTokens:
         return allowed & ops.equal(ops.reshape(marks[:, :size], (rows, beams, size)), 0)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Append the tokens."""
         return {"tokens": append(state["tokens"], token_ids, index, ops)}
 
 
@@ -105,33 +105,24 @@ class AllOf:
         self.constraints = tuple(constraints)
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """Allow what all allow; see `Constraint`."""
-        first, *others = (
-            one.allowed(own, index) for one, own in zip(self.constraints, state, strict=True)
-        )
-        for other in others:
-            first = first & other
-        return first
+        pairs = zip(self.constraints, state, strict=True)
+        return functools.reduce(operator.and_, (one.allowed(own, index) for one, own in pairs))
 
     def rescore(self, logits: Any, state: Any, index: Any) -> Any:
-        """Rescore the logits by each constraint that does, in their order."""
         for one, own in zip(self.constraints, state, strict=True):
             logits = rescored(one, logits, own, index)
         return logits
 
     def goals(self, state: Any, logits: Any) -> Any:
-        """Return the goals of all; see `Constraint`."""
         pairs = zip(self.constraints, state, strict=True)
         found = [each for one, own in pairs if (each := goals_of(one, own, logits)) is not None]
         return ops.concatenate(found, axis=-1) if found else None
 
     def reached(self, state: Any, token_ids: Any) -> Any:
-        """Return how far hypotheses would have come to the goals of all; see `Constraint`."""
         pairs = zip(self.constraints, state, strict=True)
         return sum(reached_by(one, own, token_ids) for one, own in pairs)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Return the states of all after the tokens."""
         pairs = zip(self.constraints, state, strict=True)
         return tuple(one.advance(own, token_ids, index) for one, own in pairs)
 
@@ -152,39 +143,35 @@ class SearchConstraint:
         joints: Joints | None = None,
     ):
         size = getattr(model, "target_vocabulary_size", model.vocabulary_size)
-        parts: list[Constraint] = []
-        # Each makes the states of one part from requests, limits and beam size.
-        self._starts: list[Callable[[list[Request], Any, int], Any]] = []
+        # Each part, and what makes its states from requests, limits and beam size.
+        parts: list[tuple[Constraint, Callable[..., Any]]] = []
         if text_constraint is not None:
-            parts.append(text_constraint.constraint)
-            self._starts.append(
-                lambda requests, *sizes: text_constraint.of_batch(
-                    [r.text for r in requests], *sizes
-                )
-            )
+            given = text_constraint
+            parts.append((given.constraint, _starting(given.of_batch, lambda one: one.text)))
         if rules is not None:
             restricted = RestrictedTokens(size, model.end_token_id, rules)
-            parts.append(restricted)
-            self._starts.append(lambda requests, *sizes: restricted.start(*sizes))
+            parts.append((restricted, lambda requests, *sizes: restricted.start(*sizes)))
         if has_phrases:
             required = RequiredPhrases(size, model.end_token_id, joints)
-            parts.append(required)
-            self._starts.append(
-                lambda requests, *sizes: required.start([r.phrases for r in requests], *sizes)
-            )
-        self.constraint: Constraint = AllOf(parts) if len(parts) != 1 else parts[0]
+            parts.append((required, _starting(required.start, lambda one: one.phrases)))
+        self._starts = [start for _, start in parts]
+        self.constraint: Constraint = AllOf([part for part, _ in parts])
         self._prefix = ForcedPrefix(size, self.constraint if parts else None)
+        self._has_prefixes = has_prefixes
         if has_prefixes:
             self.constraint = self._prefix
-        self._has_prefixes = has_prefixes
 
     def of_batch(self, requests: Sequence[Request], limits: np.ndarray, beam_size: int) -> Any:
         """Return the states for a batch, which may have more rows than requests."""
         sizes: list[int] = np.asarray(limits).tolist()
         rows = [*requests, *[Request("", ())] * (len(sizes) - len(requests))]
         states = tuple(start(rows, sizes, beam_size) for start in self._starts)
-        state = states[0] if len(states) == 1 else states
         if not self._has_prefixes:
-            return state
+            return states
         prefixes = [list(row.prefix) for row in rows]
-        return self._prefix.start(prefixes, sizes, beam_size, state if states else None)
+        return self._prefix.start(prefixes, sizes, beam_size, states or None)
+
+
+def _starting(start: Callable[..., Any], asked: Callable[[Request], Any]) -> Callable[..., Any]:
+    """Return `start` for requests, of each of which it reads a part."""
+    return lambda requests, *sizes: start([asked(one) for one in requests], *sizes)

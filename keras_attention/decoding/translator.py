@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, overload
 
 from keras_attention.data.text_files import read_lines
-from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.ensemble import Ensemble
 from keras_attention.decoding.glossary import Glossary, check_glossary
-from keras_attention.decoding.mbr import MinimumBayesRisk
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
 from keras_attention.decoding.pretrained import Pretrained
-from keras_attention.decoding.requests import RequestReader, check_same_vocabulary, joints_of
+from keras_attention.decoding.requests import Batching, RequestReader, check_same_vocabulary
 from keras_attention.decoding.restrictions import (
     Restrictions,
     break_loops,
@@ -28,7 +26,12 @@ from keras_attention.decoding.restrictions import (
     stricter,
 )
 from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
-from keras_attention.decoding.translation import Translation, attention_of, translations_of
+from keras_attention.decoding.translation import (
+    MinimumBayesRisk,
+    Translation,
+    attention_of,
+    translations_of,
+)
 from keras_attention.engine.select import EngineChoice, EngineName, Precision
 from keras_attention.utils.arguments import (
     BeamSize,
@@ -187,11 +190,11 @@ class Translator(Pretrained, MinimumBayesRisk):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if isinstance(self.model, list | tuple):
-            for model in self.model:
-                check_has("model", model, "built Transformers", "vocabulary_size", "pad_token_id")
+        are_several = isinstance(self.model, list | tuple)
+        for model in self.model if are_several else [self.model]:
+            check_has("model", model, "a built Transformer", "vocabulary_size", "pad_token_id")
+        if are_several:
             object.__setattr__(self, "model", Ensemble(self.model))
-        check_has("model", self.model, "a built Transformer", "vocabulary_size", "pad_token_id")
         check_same_vocabulary(self.model, self.tokenizer)
         chosen = in_languages(self.tokenizer, self.source_language, self.target_language)
         object.__setattr__(self, "tokenizer", chosen)
@@ -235,11 +238,8 @@ class Translator(Pretrained, MinimumBayesRisk):
             return self([texts], unusual)[0]
         if self.split_sentences is None:
             return [best[0].text for best in self._translations(texts, unusual=unusual)]
-        texts = check_texts("texts", texts)
-        plain = self._of_sentences
-        return translate_by_sentences(
-            lambda sentences: plain(sentences, unusual), texts, self.split_sentences
-        )
+        plain = functools.partial(self._of_sentences, unusual=unusual)
+        return translate_by_sentences(plain, check_texts("texts", texts), self.split_sentences)
 
     @overload
     def translate(self, texts: str, n_best: int = ..., **options: Any) -> list[Translation]: ...
@@ -378,7 +378,7 @@ class Translator(Pretrained, MinimumBayesRisk):
             self.constraint,
             self.sampling,
             rules.token_rules(self.tokenizer),
-            lambda: joints_of(self.tokenizer),
+            self.tokenizer,
         )
 
     @functools.cached_property

@@ -19,19 +19,13 @@ from keras_attention.spec import SSRUSpec, TransformerSpec
 
 
 class Engine(abc.ABC):
-    """Runs a spec in one precision.
+    """Runs a spec that `select.refusal` lets pass in one precision.
 
-    Args:
-        spec: What is run, of those that `select.refusal` lets pass. Its weights are read by
-            `read_weights`, not before.
-        precision: Dtype of weights and activations, `"float32"`, `"bfloat16"` or `"float16"`; or
-            `"int8"` for products of 8-bit integers.
-
-    Attributes:
-        name: The engine's name, as `Translator(engine=...)` takes it.
+    The precision is the dtype of weights and activations, or `"int8"` for products of 8-bit integers. Weights
+    are read by `read_weights`, not before.
     """
 
-    name: str
+    name: str  # as `Translator(engine=...)` takes it
 
     def __init__(self, spec: TransformerSpec, precision: str):
         self.spec = spec
@@ -56,13 +50,10 @@ class Engine(abc.ABC):
 
 
 class SteppingEngine(Engine):
-    """An engine that computes a step at a time; `decoding.incremental_search` keeps the beams' books.
+    """An engine that computes a step at a time; `decoding.incremental_search` keeps the beams' books."""
 
-    Attributes:
-        fixed_shapes: Whether it compiles a program for each shape (B, S), so that there should be few.
-            Its buffers then have room for the longest hypothesis from the start.
-    """
-
+    # Whether it compiles a program for each shape (B, S), so that there should be few. Its buffers then have
+    # room for the longest hypothesis from the start.
     fixed_shapes = False
 
     @functools.cached_property
@@ -73,16 +64,7 @@ class SteppingEngine(Engine):
 
     @abc.abstractmethod
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
-        """Encode sources.
-
-        Args:
-            token_ids: int32 (B, S), padded behind.
-            beam_size: W.
-            max_length: The most steps that will be made.
-
-        Returns:
-            The state of a new search, before its first step.
-        """
+        """Encode sources, int32 (B, S), padded behind; return a new search, of at most `max_length` steps."""
 
 
 class Draws(NamedTuple):
@@ -154,23 +136,14 @@ class SearchingEngine(Engine):
 
 
 class State(abc.ABC):
-    """One search: B sentences whose beams share one buffer of keys and values.
+    """One search: B sentences whose beams share one buffer of keys and values."""
 
-    Args:
-        engine: The engine that computes.
-        batch_size: B.
-        beam_size: W.
-
-    Attributes:
-        masked: The bias that hides a slot.
-        parents: int64 (B, W), the beams of the last step that those of the next one continue. The state of
-            a cell, which is no slot of the buffer, is reordered by it; None without cells.
-    """
-
-    masked: float
+    masked: float  # the bias that hides a slot
 
     def __init__(self, engine: Any, batch_size: int, beam_size: int):
         self.engine = engine
+        # The beams of the last step that those of the next one continue. The state of a cell, which is no
+        # slot of the buffer, is reordered by it; None without cells.
         self.parents = np.zeros((batch_size, beam_size), "int64") if engine.cells else None
 
     def reorder(self, parents: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import ctranslate2
 import numpy as np
 
-from keras_attention.engine.base import Beams, SearchingEngine, SearchOptions
+from keras_attention.engine.base import Beams, SearchingEngine
 from keras_attention.interop.ctranslate2 import MODEL_FILE, write_model
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.cache import cache_folder
@@ -75,13 +75,7 @@ class CTranslate2Engine(SearchingEngine):
             digest.update(np.ascontiguousarray(as_array(weight)).data)
         return digest.hexdigest()
 
-    def search(
-        self,
-        token_ids: np.ndarray,
-        limits: np.ndarray,
-        options: SearchOptions,
-        made: Callable[[int], None] | None = None,
-    ) -> Beams:
+    def search(self, token_ids, limits, options, made=None) -> Beams:
         beam_size, max_length, alpha, *_ = options
         shape = (len(token_ids), beam_size)
         scores = np.full((2, *shape), -np.inf, "float32")
@@ -93,11 +87,8 @@ class CTranslate2Engine(SearchingEngine):
         late = [i for i, row in enumerate(rows) if not _is_over(found[i], limits[row], beam_size)]
         for limit in sorted({int(limits[rows[i]]) for i in late}):
             again = [i for i in late if limits[rows[i]] == limit]
-            for i, one in zip(
-                again,
-                self._found(token_ids[rows[again]], limit, beam_size, alpha),
-                strict=True,
-            ):
+            others = self._found(token_ids[rows[again]], limit, beam_size, alpha)
+            for i, one in zip(again, others, strict=True):
                 found[i] = one
         for row, one in zip(rows, found, strict=True):
             for slot, (tokens, score, is_finished) in enumerate(one):
@@ -134,18 +125,12 @@ class CTranslate2Engine(SearchingEngine):
             return_scores=True,
             return_end_token=True,
         )
-        end = spec.end_token_id
-        return [
-            [
-                (tokens, score, bool(tokens) and tokens[-1] == end)
-                for tokens, score in zip(
-                    [[int(token) for token in tokens] for tokens in result.hypotheses],
-                    result.scores,
-                    strict=True,
-                )
-            ]
-            for result in results
-        ]
+        found, end = [], [spec.end_token_id]
+        for result in results:
+            hypotheses = [list(map(int, tokens)) for tokens in result.hypotheses]
+            pairs = zip(hypotheses, result.scores, strict=True)
+            found.append([(tokens, score, tokens[-1:] == end) for tokens, score in pairs])
+        return found
 
 
 def _is_over(found: Sequence[tuple[list[int], float, bool]], limit: int, beam_size: int) -> bool:

@@ -17,9 +17,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from keras_attention.engine.base import State, SteppingEngine
 from keras_attention.engine.operations import Operations
 from keras_attention.engine.prepare import BlockWeights, Weights
-from keras_attention.spec import BlockSpec, NormSpec, SSRUSpec
+from keras_attention.spec import BlockSpec, NormSpec, SSRUSpec, TransformerSpec
 
 
 class Step(NamedTuple):
@@ -188,3 +191,86 @@ def _added(
 
 def _normalized(operations: Operations, x: Any, weights: Any, norm: NormSpec | None) -> Any:
     return x if norm is None else operations.norm(x, weights, norm.epsilon)
+
+
+class ForwardEngine(SteppingEngine):
+    """An engine that computes by the functions above, over some `Operations`."""
+
+    kind_of_state: type[ForwardState]
+
+    def __init__(self, spec: TransformerSpec, precision: str, operations: Operations):
+        super().__init__(spec, precision)
+        self.operations = operations
+        self.weights: Any = None
+
+    def read_weights(self) -> None:
+        self.weights = self.operations.prepare(self.spec)
+        self.positions.cache_clear()
+
+    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> ForwardState:
+        positions = self.positions("encoder", token_ids.shape[1])
+        memory = self.encode(self.as_tensor(token_ids), positions)
+        return self.kind_of_state(self, memory, self.positions("decoder", max_length), beam_size)
+
+    def encode(self, token_ids: Any, positions: Any) -> tuple[Any, Any]:
+        return encode(self.operations, self.weights, token_ids, positions)
+
+    def as_bias(self, array: np.ndarray) -> Any:
+        """Return the bias of a step as its attention takes it."""
+        return self.as_tensor(array)
+
+    def as_array(self, tensor: Any) -> Any:
+        return None if tensor is None else np.asarray(tensor)
+
+    def take(self, part: Any, rows: Any) -> Any:
+        """Return some rows of a part of a state."""
+        return part[rows]
+
+
+class ForwardState(State):
+    """One search of a `ForwardEngine`; keys and values are (B, N, P, d), and are written in place."""
+
+    def __init__(self, engine: Any, memory: tuple[Any, Any], positions: Any, beam_size: int):
+        (self._memory, self._memory_bias), self._positions = memory, positions
+        super().__init__(engine, self._memory_bias.shape[0], beam_size)
+        self.masked = engine.operations.masked
+        self._buffers = self.first_buffers(self._memory_bias.shape[0], beam_size, len(positions))
+
+    def first_buffers(self, rows: int, beam_size: int, max_length: int) -> list[Any]:
+        state = np.zeros((rows, beam_size, self.engine.spec.hidden_dim), "float32")
+        return [
+            (self.engine.as_tensor(state),)
+            if i in self.engine.cells
+            else tuple(part[:, :, :0] for part in pair)
+            for i, pair in enumerate(self._memory)
+        ]
+
+    def step(self, token_ids, index, start, history_bias, width):
+        engine, parents = self.engine, self.parent_rows()
+        seen = history_bias[:, None, :, : start + token_ids.shape[1]]
+        step = Step(
+            engine.as_tensor(token_ids),
+            self._positions[index : index + 1],
+            start,
+            engine.as_bias(seen),
+            None if parents is None else engine.as_tensor(parents),
+        )
+        memory = (self._memory, self._memory_bias)
+        found, new = decode(engine.operations, engine.weights, step, self._buffers, *memory, width)
+        for i in engine.cells:  # the others are written in place
+            self._buffers[i] = new[i]
+        return self.of_beams(found, token_ids.shape)
+
+    def of_beams(self, found: Any, shape: tuple[int, int]) -> Any:
+        """Return what `decode` has found for rows, (B, W, ..) each."""
+        scores, ids = map(self.engine.as_array, found)
+        return scores.reshape(*shape, -1), None if ids is None else ids.reshape(*shape, -1)
+
+    def select_rows(self, rows: np.ndarray) -> None:
+        super().select_rows(rows)
+        take, chosen = self.engine.take, self.engine.as_tensor(rows)
+        self._memory, self._buffers = (
+            [tuple(take(part, chosen) for part in pair) for pair in pairs]
+            for pairs in (self._memory, self._buffers)
+        )
+        self._memory_bias = take(self._memory_bias, chosen)

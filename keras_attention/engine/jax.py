@@ -10,13 +10,54 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Step, decode, encode
+from keras_attention.engine.base import State
+from keras_attention.engine.forward import ForwardEngine, ForwardState, Step, decode, encode
 from keras_attention.engine.operations import Operations, present_weights, watched_weights
 from keras_attention.spec import TransformerSpec
 
 
-class JaxEngine(SteppingEngine):
+class JaxState(ForwardState):
+    """One search of a `JaxEngine`, whose buffers have room for all steps from the start."""
+
+    def first_buffers(self, rows: int, beam_size: int, max_length: int) -> list[Any]:
+        spec, dtype = self.engine.spec, self.engine.operations.dtype
+        shape = (rows, spec.num_heads, max_length * beam_size)
+        return [
+            (jnp.zeros((rows, beam_size, spec.hidden_dim), "float32"),)
+            if i in self.engine.cells
+            else tuple(jnp.zeros((*shape, d), dtype) for d in (spec.key_dim, spec.value_dim))
+            for i in range(len(self._memory))
+        ]
+
+    def step(self, token_ids, index, start, history_bias, width):
+        step = Step(token_ids, None, np.int32(start), history_bias[:, None], self.parent_rows())
+        found, self._buffers = self.engine.step_program(
+            width,
+            self.engine.weights,
+            step,
+            np.int32(index),
+            self._positions,
+            self._buffers,
+            (self._memory, self._memory_bias),
+        )
+        return self.of_beams(found, token_ids.shape)
+
+    def compact(self, slots: np.ndarray, room: int) -> None:
+        raise NotImplementedError("JAX' buffers have room for all steps from the start.")
+
+    def select_rows(self, rows: np.ndarray) -> None:
+        State.select_rows(self, rows)
+        state = (self._memory, self._memory_bias, self._buffers)
+        self._memory, self._memory_bias, self._buffers = self.engine.select(state, rows)
+
+    def padded_batch_size(self, number: int) -> int:
+        size = 1
+        while size < number:
+            size *= 4
+        return size
+
+
+class JaxEngine(ForwardEngine):
     """Runs a spec on JAX, in `"float32"`, `"bfloat16"` or `"float16"`.
 
     As sentences are dropped, their number is rounded up to 1, 4, 16, 64, ..., so that few programs are
@@ -25,11 +66,10 @@ class JaxEngine(SteppingEngine):
 
     name = "jax"
     fixed_shapes = True
+    kind_of_state = JaxState
 
     def __init__(self, spec: TransformerSpec, precision: str):
-        super().__init__(spec, precision)
-        self.operations = Operations(spec, precision)
-        self.weights: Any = None
+        super().__init__(spec, precision, Operations(spec, precision))
         self._known: set[tuple[int, int]] = set()
         self._prepare = jax.jit(self._prepared)
         self._encode = jax.jit(functools.partial(encode, self.operations))
@@ -47,11 +87,9 @@ class JaxEngine(SteppingEngine):
     def needs_compiling(self, batch_size: int, length: int) -> bool:
         return (batch_size, length) not in self._known
 
-    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> JaxState:
+    def encode(self, token_ids: Any, positions: Any) -> tuple[Any, Any]:
         self._known.add(token_ids.shape)
-        positions = self.positions("encoder", token_ids.shape[1])
-        memory, bias = self._encode(self.weights, token_ids, positions)
-        return JaxState(self, memory, bias, self.positions("decoder", max_length), beam_size)
+        return self._encode(self.weights, token_ids, positions)
 
     def as_tensor(self, array: np.ndarray) -> Any:
         return jnp.asarray(array)
@@ -62,64 +100,6 @@ class JaxEngine(SteppingEngine):
         return decode(self.operations, weights, step, buffers, keys_and_values, bias, width)
 
 
-class JaxState(State):
-    """One search of a `JaxEngine`; keys and values are (B, N, P, d), of all steps from the start."""
-
-    def __init__(
-        self, engine: JaxEngine, memory: Any, memory_bias: Any, positions: Any, beam_size: int
-    ):
-        super().__init__(engine, len(memory_bias), beam_size)
-        self.masked = engine.operations.masked
-        self._memory, self._memory_bias = memory, memory_bias
-        spec, dtype = engine.spec, engine.operations.dtype
-        shape = (len(memory_bias), spec.num_heads, len(positions) * beam_size)
-        state = (len(memory_bias), beam_size, spec.hidden_dim)
-        self._buffers: Any = [
-            (jnp.zeros(state, "float32"),)
-            if i in engine.cells
-            else tuple(jnp.zeros((*shape, d), dtype) for d in (spec.key_dim, spec.value_dim))
-            for i in range(len(memory))
-        ]
-        self._positions = positions
-
-    def step(
-        self,
-        token_ids: np.ndarray,
-        index: int,
-        start: int,
-        history_bias: np.ndarray,
-        width: int | None,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        shape = (*token_ids.shape, -1)
-        parents = self.parent_rows()
-        step = Step(token_ids, None, np.int32(start), history_bias[:, None], parents)
-        (scores, ids), self._buffers = self.engine.step_program(
-            width,
-            self.engine.weights,
-            step,
-            np.int32(index),
-            self._positions,
-            self._buffers,
-            (self._memory, self._memory_bias),
-        )
-        found = np.asarray(scores).reshape(shape)
-        return found, None if ids is None else np.asarray(ids).reshape(shape)
-
-    def compact(self, slots: np.ndarray, room: int) -> None:
-        raise NotImplementedError("JAX' buffers have room for all steps from the start.")
-
-    def select_rows(self, rows: np.ndarray) -> None:
-        super().select_rows(rows)
-        state = (self._memory, self._memory_bias, self._buffers)
-        self._memory, self._memory_bias, self._buffers = self.engine.select(state, rows)
-
-    def padded_batch_size(self, number: int) -> int:
-        size = 1
-        while size < number:
-            size *= 4
-        return size
-
-
 def is_on_cpu(spec: TransformerSpec) -> bool:
     """Whether JAX computes on a CPU."""
     return jax.default_backend() == "cpu"
@@ -127,17 +107,8 @@ def is_on_cpu(spec: TransformerSpec) -> bool:
 
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     """Return a function whose result stays equal as long as no weight of the spec changes."""
-    return lambda: [_Same(value) for value in watched_weights(spec)]
-
-
-class _Same:
-    """An array that equals itself alone: JAX's never change, a new weight is a new array."""
-
-    def __init__(self, array: Any):
-        self._array = array
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._array is other._array
+    # Arrays never change, a new weight is a new array; they are kept, so that no other gets an id of theirs.
+    return lambda: [(id(value), value) for value in watched_weights(spec)]
 
 
 ENGINE = JaxEngine

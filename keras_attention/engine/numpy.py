@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Step, decode, encode
+from keras_attention.engine.forward import ForwardEngine, ForwardState
 from keras_attention.engine.operations import Operations
-from keras_attention.engine.prepare import Weights
 from keras_attention.spec import TransformerSpec
 from keras_attention.spec.parts import as_array
 
@@ -129,61 +127,8 @@ def likeliest(logits: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     return scores - total, ids.astype("int32")
 
 
-class NumPyEngine(SteppingEngine):
-    """Runs a spec by NumPy, in `"float32"`."""
-
-    name = "numpy"
-    weights: Weights
-
-    def __init__(self, spec: TransformerSpec, precision: str):
-        super().__init__(spec, precision)
-        self.operations = NumPyOperations(spec, precision)
-
-    def read_weights(self) -> None:
-        self.weights = self.operations.prepare(self.spec)
-        self.positions.cache_clear()
-
-    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> NumPyState:
-        positions = self.positions("encoder", token_ids.shape[1])
-        memory, bias = encode(self.operations, self.weights, token_ids, positions)
-        return NumPyState(self, memory, bias, self.positions("decoder", max_length), beam_size)
-
-
-class NumPyState(State):
-    """One search of a `NumPyEngine`; keys and values are (B, N, P, d)."""
-
-    def __init__(
-        self, engine: NumPyEngine, memory: Any, memory_bias: Any, positions: Any, beam_size: int
-    ):
-        rows = len(memory_bias)
-        super().__init__(engine, rows, beam_size)
-        self.masked = engine.operations.masked
-        self._memory, self._memory_bias, self._positions = memory, memory_bias, positions
-        states = np.zeros((rows, beam_size, engine.spec.hidden_dim), "float32")
-        self._buffers: list[Any] = [
-            (states,) if i in engine.cells else tuple(part[:, :, :0] for part in pair)
-            for i, pair in enumerate(memory)
-        ]
-
-    def step(
-        self,
-        token_ids: np.ndarray,
-        index: int,
-        start: int,
-        history_bias: np.ndarray,
-        width: int | None,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        seen = history_bias[:, None, :, : start + token_ids.shape[1]]
-        position = self._positions[index : index + 1]
-        step = Step(token_ids, position, start, seen, self.parent_rows())
-        weights, memory = self.engine.weights, (self._memory, self._memory_bias)
-        (scores, ids), new = decode(
-            self.engine.operations, weights, step, self._buffers, *memory, width
-        )
-        for i in self.engine.cells:  # the others are written in place
-            self._buffers[i] = new[i]
-        shape = (*token_ids.shape, -1)
-        return scores.reshape(shape), None if ids is None else ids.reshape(shape)
+class NumPyState(ForwardState):
+    """One search of a `NumPyEngine`."""
 
     def compact(self, slots: np.ndarray, room: int) -> None:
         chosen, free = slots[:, None, :, None], ((0, 0), (0, 0), (0, room), (0, 0))
@@ -194,13 +139,15 @@ class NumPyState(State):
             for i, buffers in enumerate(self._buffers)
         ]
 
-    def select_rows(self, rows: np.ndarray) -> None:
-        super().select_rows(rows)
-        self._memory, self._buffers = (
-            [tuple(part[rows] for part in pair) for pair in pairs]
-            for pairs in (self._memory, self._buffers)
-        )
-        self._memory_bias = self._memory_bias[rows]
+
+class NumPyEngine(ForwardEngine):
+    """Runs a spec by NumPy, in `"float32"`."""
+
+    name = "numpy"
+    kind_of_state = NumPyState
+
+    def __init__(self, spec: TransformerSpec, precision: str):
+        super().__init__(spec, precision, NumPyOperations(spec, precision))
 
 
 ENGINE = NumPyEngine

@@ -58,14 +58,7 @@ class OnnxState(State):
                 for name, value in self._past.items()
             }
 
-    def step(
-        self,
-        token_ids: np.ndarray,
-        index: int,
-        start: int,
-        history_bias: np.ndarray,
-        width: int | None,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def step(self, token_ids, index, start, history_bias, width):
         shape = (*token_ids.shape, -1)
         logits, self._past = self.engine.spec.decode(
             token_ids.reshape(-1, 1), self._encoded, self._mask, self._past
@@ -89,16 +82,7 @@ class OnnxState(State):
 
 
 class OnnxSelector:
-    """The engine of an `OnnxModel`, as an `EngineSelector` for a spec.
-
-    Args:
-        model: The model.
-        precision: None, or `"float32"`, the only one.
-        engine: `"auto"`: nothing else runs the files.
-
-    Raises:
-        ValueError: For any other.
-    """
+    """The engine of an `OnnxModel`, as an `EngineSelector` for a spec; nothing else runs the files."""
 
     fixed_shapes = needs_compiling = False
     choice = EngineChoice("onnx", "The model is a file of ONNX, which onnxruntime runs.")
@@ -112,9 +96,7 @@ class OnnxSelector:
         self._engine = OnnxEngine(model)
 
     def choice_for(self, rows: int) -> EngineChoice:
-        """Return the choice; see `EngineSelector`."""
         return self.choice
 
     def engine(self, rows: float = math.inf) -> OnnxEngine:
-        """Return the engine, whatever it has to compute."""
         return self._engine

@@ -59,9 +59,7 @@ class Value:
 class Graph:
     """A graph that is written. It has `keras.ops`, as far as `forward` needs them, each of which adds nodes.
 
-    Args:
-        weights: Gets the weights that nodes read, by name.
-        prefix: Of the nodes' names.
+    `weights` gets those that nodes read, by name; `prefix` is that of the nodes' names.
     """
 
     def __init__(self, weights: dict[str, np.ndarray], prefix: str = "") -> None:
@@ -134,13 +132,7 @@ class Graph:
 
 
 class OnnxOperations(Operations):
-    """`Operations` that add nodes to a graph.
-
-    Args:
-        spec: The model.
-        graph: The graph.
-        mask: Name of the input that says which source tokens are real.
-    """
+    """`Operations` that add nodes to a graph; `mask` is the input that says which source tokens are real."""
 
     def __init__(self, spec: TransformerSpec, graph: Graph, mask: str) -> None:
         super().__init__(spec, "float32")

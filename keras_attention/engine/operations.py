@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras_attention.engine.prepare import Matrix, Preparation, Weights, prepare
+from keras_attention.engine.prepare import Matrix, Weights, prepare
 from keras_attention.spec import NormSpec, TransformerSpec
 from keras_attention.spec.parts import present_value
 
@@ -56,22 +56,21 @@ class Operations:
 
     def prepare(self, spec: TransformerSpec) -> Weights:
         """Return the present weights of a spec in the form that the other methods take."""
-        store = Preparation(
-            read=lambda weight: self.ops.convert_to_tensor(present_value(weight)),
-            table=self.prepare_table,
-            softmax=self.prepare_softmax,
-            matrix=self.prepare_matrix,
-            norm=self.prepare_norm,
-            xp=self.ops,
-        )
-        return prepare(spec, store)
+        return prepare(spec, self)
+
+    def read(self, weight: Any) -> Any:
+        """Return the present value of a weight of the spec."""
+        return self.ops.convert_to_tensor(present_value(weight))
 
     def prepare_table(self, table: Any) -> Any:
-        """Return the embeddings (V, D)."""
+        """Return the embeddings (V, D), to look tokens up in."""
         return self.ops.cast(table, self.dtype)
 
     def prepare_softmax(self, table: Any, kernel: Any, bias: Any) -> Any:
-        """Return the product to the logits, None where it is that with the table, and the float32 bias."""
+        """Return the product to the logits, None where it is that with the table, and the float32 bias.
+
+        `kernel` (D, V) is None where the table serves, and so is the bias (V,) where there is none.
+        """
         matrix = None if kernel is None else self.prepare_matrix(Matrix(kernel))
         return matrix, None if bias is None else self.ops.cast(bias, "float32")
 

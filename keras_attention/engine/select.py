@@ -69,18 +69,8 @@ ENGINES = ("auto", *ABILITIES, "plain")
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
 
-def _known_engine(name: str, value: Any) -> str:
-    return check_choice(name, value, ENGINES)
-
-
-def _known_precision(name: str, value: Any) -> str:
-    return check_choice(name, value, PRECISIONS)
-
-
-EngineName = Annotated[str, _known_engine]
-Precision = Annotated[str, _known_precision]
-
-
+EngineName = Annotated[str, lambda name, value: check_choice(name, value, ENGINES)]
+Precision = Annotated[str, lambda name, value: check_choice(name, value, PRECISIONS)]
 # NumPy makes so many multiplications in about ten seconds (dev/LOG.md); Numba compiles for a minute or two.
 FEW_MULTIPLICATIONS = 40e9
 # And so many in half a second, in which Numba is imported.
@@ -118,19 +108,15 @@ class EngineSelector:
     imported first, which takes most of a second once in a process.
 
     Args:
-        spec: What is run.
-        precision: `"float32"`, `"bfloat16"`, `"float16"` or `"int8"`.
         engine: One of `ENGINES`, but not `"plain"`.
         needs: What the search must be able to do, of the keys of `LACKS`.
 
     Attributes:
-        choice: The engine, and why it is.
         fixed_shapes: Whether each shape of a batch is compiled, so that there should be few.
         needs_compiling: Whether Numba's was found to be not compiled yet, so that NumPy's stands in for it.
 
     Raises:
-        SpecError: If nothing installed runs this spec in this precision, or the engine asked for
-            does not.
+        SpecError: If nothing installed, or not the engine asked for, runs this spec in this precision.
     """
 
     def __init__(
@@ -162,16 +148,12 @@ class EngineSelector:
     def _chosen(self, engine: str, needs: frozenset[str]) -> EngineChoice:
         backend = self._backend
         if engine not in ("auto", "numba", "ctranslate2", "numpy", backend):
-            has = (
-                f"and the backend is {backend!r}" if backend else "and this spec holds NumPy arrays"
-            )
-            own = (
-                f"{backend!r} or 'plain', or set KERAS_BACKEND={engine}"
-                if backend
-                else "another model"
-            )
+            has, own = "this spec holds NumPy arrays", "another model"
+            if backend:
+                has = f"the backend is {backend!r}"
+                own = f"{backend!r} or 'plain', or set KERAS_BACKEND={engine}"
             raise SpecError(
-                f"engine={engine!r} computes with its backend's tensors, {has}. Choose 'auto', "
+                f"engine={engine!r} computes with its backend's tensors, and {has}. Choose 'auto', "
                 f"'numba', 'numpy', 'ctranslate2', {own}."
             )
         names = ["numba", backend or "numpy"] if engine == "auto" else [engine]
@@ -205,10 +187,11 @@ class EngineSelector:
     @functools.cached_property
     def _weights_of_step(self) -> int:
         """How many weights a step of the decoder multiplies with."""
-        weights = self._spec.target_vocabulary_size * self._spec.hidden_dim
-        for path, weight in self._spec.weights().items():
-            weights += math.prod(weight.shape) if path.startswith("decoder.blocks.") else 0
-        return weights
+        return self._spec.target_vocabulary_size * self._spec.hidden_dim + sum(
+            math.prod(weight.shape)
+            for path, weight in self._spec.weights().items()
+            if path.startswith("decoder.blocks.")
+        )
 
     def engine(self, rows: float = math.inf) -> Engine:
         """Return the engine, with the present weights.
@@ -221,7 +204,9 @@ class EngineSelector:
         """
         with _lock:  # of threads that begin at once, the first one reads the weights
             self._multiplications += rows * self._weights_of_step
-            if self._is_waiting and not self._needs_import():
+            # NumPy may be done before Numba is imported.
+            needs_numba = self._multiplications > VERY_FEW_MULTIPLICATIONS
+            if self._is_waiting and (needs_numba or "numba" in sys.modules):
                 self.needs_compiling = not self._present("numba").is_compiled()
                 self._is_waiting = self.needs_compiling
                 self._is_waiting &= self._multiplications <= FEW_MULTIPLICATIONS
@@ -231,10 +216,6 @@ class EngineSelector:
                 with activity("compiling Numba's search"):
                     _compilers[0].wait()
             return self._present(self.choice.name)
-
-    def _needs_import(self) -> bool:
-        """Whether NumPy is done before Numba is imported."""
-        return "numba" not in sys.modules and self._multiplications <= VERY_FEW_MULTIPLICATIONS
 
     def compile_beside(self, rows: float, preset: str | None = None) -> None:
         """Have another process compile what `engine` needs for so many rows, if that is Numba's search.
@@ -246,9 +227,8 @@ class EngineSelector:
             own = [preset] if preset is not None and self._has_eight_bits() else []
             command = [sys.executable, "-c", COMPILER, self._precision, "demo_en_de", *own]
             quiet = subprocess.DEVNULL
-            with contextlib.suppress(
-                OSError
-            ):  # Without it, the search is compiled when it is needed.
+            # Without it, the search is compiled when it is needed.
+            with contextlib.suppress(OSError):
                 _compilers.append(
                     subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Step, decode, encode
+from keras_attention.engine.base import State
+from keras_attention.engine.forward import ForwardEngine, ForwardState, Step, decode, encode
 from keras_attention.engine.operations import Operations, watched_weights
 from keras_attention.spec import TransformerSpec
 from keras_attention.utils import forks
@@ -85,22 +86,67 @@ class TensorFlowOperations(Operations):
         return tf.reshape(written, tf.shape(buffer))
 
 
-class TensorFlowEngine(SteppingEngine):
+class TensorFlowState(ForwardState):
+    """One search of a `TensorFlowEngine`; keys and values are (N, B, P, d).
+
+    Those of the first block come first, then of the second, .., and of the buffers no cell's.
+    """
+
+    def first_buffers(self, rows: int, beam_size: int, max_length: int) -> list[Any]:
+        spec, cells = self.engine.spec, self.engine.cells
+        self._states = [tf.zeros((rows, beam_size, spec.hidden_dim))] * len(cells)
+        return [part[:, :, :0] for i, part in enumerate(self._memory) if i // 2 not in cells]
+
+    def step(self, token_ids, index, start, history_bias, width):
+        rows, beam_size = token_ids.shape
+        heads, capacity = self.engine.spec.num_heads, history_bias.shape[2]
+        firsts = np.arange(0, rows * heads * capacity, capacity) + start
+        slots = (firsts // beam_size).astype("int32")
+        parents = [] if self.parents is None else [tf.constant(self.parent_rows())]
+        scores, ids, *self._states = self.engine.step_program(beam_size, width)(
+            tf.constant(token_ids),
+            self._positions[index : index + 1],
+            tf.constant(slots),
+            tf.constant(history_bias),
+            self._memory_bias,
+            *self._memory,
+            *self._buffers,
+            *self._states,
+            *parents,
+        )
+        return self.of_beams((scores, ids), token_ids.shape)
+
+    def compact(self, slots: np.ndarray, room: int) -> None:
+        self._buffers = [
+            tf.pad(
+                tf.gather(part, slots[None].repeat(part.shape[0], 0), axis=2, batch_dims=2),
+                [(0, 0), (0, 0), (0, room), (0, 0)],
+            )
+            for part in self._buffers
+        ]
+
+    def select_rows(self, rows: np.ndarray) -> None:
+        State.select_rows(self, rows)
+        self._memory_bias = tf.gather(self._memory_bias, rows)
+        self._memory = [tf.gather(part, rows, axis=1) for part in self._memory]
+        self._buffers = [tf.gather(part, rows, axis=1) for part in self._buffers]
+        self._states = [tf.gather(part, rows) for part in self._states]
+
+
+class TensorFlowEngine(ForwardEngine):
     """Runs a spec on TensorFlow, in `"float32"`, `"bfloat16"` or `"float16"`."""
 
     name = "tensorflow"
+    kind_of_state = TensorFlowState
 
     def __init__(self, spec: TransformerSpec, precision: str):
-        super().__init__(spec, precision)
-        self.operations = TensorFlowOperations(spec, precision)
-        self._weights: Any = None
+        super().__init__(spec, precision, TensorFlowOperations(spec, precision))
         self._assign_weights = tf.function(self._assign, autograph=False)
-        self._encode: Any = None
-        self._steps: dict[tuple[int, int | None], Any] = {}
+        self.step_program = functools.cache(self._compiled_step)
 
     def read_weights(self) -> None:
-        if self._weights is None:
-            self._weights = keras.tree.map_structure(
+        if self.weights is None:
+            self.weights = keras.tree.map_structure(
                 lambda value: None if value is None else tf.Variable(value, trainable=False),
                 self.operations.prepare(self.spec),
             )
@@ -113,32 +159,22 @@ class TensorFlowEngine(SteppingEngine):
             if variable is not None:
                 variable.assign(value)
 
-        keras.tree.map_structure(assign, self._weights, self.operations.prepare(self.spec))
+        keras.tree.map_structure(assign, self.weights, self.operations.prepare(self.spec))
 
     def needs_compiling(self, batch_size: int, length: int) -> bool:
-        return self._encode is None
+        return "_encode" not in vars(self)
 
-    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TensorFlowState:
-        if self._encode is None:
-            self._encode = self._encode_program()
-        *memory, bias = self._encode(
-            tf.constant(token_ids), self.positions("encoder", token_ids.shape[1])
-        )
-        positions = self.positions("decoder", max_length)
-        return TensorFlowState(self, memory, bias, positions, beam_size)
+    def encode(self, token_ids: Any, positions: Any) -> tuple[Any, Any]:
+        *memory, bias = self._encode(token_ids, positions)
+        return memory, bias
 
     def as_tensor(self, array: np.ndarray) -> Any:
         return tf.constant(array)
 
-    def step_program(self, beam_size: int, width: int | None) -> Any:
-        """Return the compiled step for beams of this size."""
-        if (beam_size, width) not in self._steps:
-            self._steps[beam_size, width] = self._compiled_step(beam_size, width)
-        return self._steps[beam_size, width]
-
-    def _encode_program(self) -> Any:
+    @functools.cached_property
+    def _encode(self) -> Any:
         def run(token_ids: Any, positions: Any) -> Any:
-            memory, bias = encode(self.operations, self._weights, token_ids, positions)
+            memory, bias = encode(self.operations, self.weights, token_ids, positions)
             return [*keras.tree.flatten(memory), bias]
 
         return tf.function(run, autograph=False).get_concrete_function(
@@ -159,7 +195,7 @@ class TensorFlowEngine(SteppingEngine):
             buffers = [(next(states),) if i in cells else next(pairs) for i in range(number)]
             found, new = decode(
                 self.operations,
-                self._weights,
+                self.weights,
                 Step(token_ids, position, slots, bias[:, None], next(states, None)),
                 buffers,
                 _pairs(state[: ends[0]]),
@@ -184,70 +220,6 @@ class TensorFlowEngine(SteppingEngine):
             *[state] * len(cells),
             *[tf.TensorSpec((None,), "int32")] * bool(cells),
         )
-
-
-class TensorFlowState(State):
-    """One search of a `TensorFlowEngine`; keys and values are (N, B, P, d)."""
-
-    def __init__(
-        self,
-        engine: TensorFlowEngine,
-        memory: list[Any],
-        memory_bias: Any,
-        positions: Any,
-        beam_size: int,
-    ):
-        rows, cells = memory_bias.shape[0], engine.cells
-        super().__init__(engine, rows, beam_size)
-        self.masked = engine.operations.masked
-        self._memory = memory  # keys and values of the first block, of the second, ..
-        self._memory_bias = memory_bias
-        self._buffers = [part[:, :, :0] for i, part in enumerate(memory) if i // 2 not in cells]
-        self._states = [tf.zeros((rows, beam_size, engine.spec.hidden_dim))] * len(cells)
-        self._positions = positions
-
-    def step(
-        self,
-        token_ids: np.ndarray,
-        index: int,
-        start: int,
-        history_bias: np.ndarray,
-        width: int | None,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        rows, beam_size = token_ids.shape
-        heads, capacity = self.engine.spec.num_heads, history_bias.shape[2]
-        firsts = np.arange(0, rows * heads * capacity, capacity) + start
-        slots = (firsts // beam_size).astype("int32")
-        parents = [] if self.parents is None else [tf.constant(self.parent_rows())]
-        scores, ids, *self._states = self.engine.step_program(beam_size, width)(
-            tf.constant(token_ids),
-            self._positions[index : index + 1],
-            tf.constant(slots),
-            tf.constant(history_bias),
-            self._memory_bias,
-            *self._memory,
-            *self._buffers,
-            *self._states,
-            *parents,
-        )
-        shape = (rows, beam_size, -1)
-        return scores.numpy().reshape(shape), None if ids is None else ids.numpy().reshape(shape)
-
-    def compact(self, slots: np.ndarray, room: int) -> None:
-        self._buffers = [
-            tf.pad(
-                tf.gather(part, slots[None].repeat(part.shape[0], 0), axis=2, batch_dims=2),
-                [(0, 0), (0, 0), (0, room), (0, 0)],
-            )
-            for part in self._buffers
-        ]
-
-    def select_rows(self, rows: np.ndarray) -> None:
-        super().select_rows(rows)
-        self._memory_bias = tf.gather(self._memory_bias, rows)
-        self._memory = [tf.gather(part, rows, axis=1) for part in self._memory]
-        self._buffers = [tf.gather(part, rows, axis=1) for part in self._buffers]
-        self._states = [tf.gather(part, rows) for part in self._states]
 
 
 def is_on_cpu(spec: TransformerSpec) -> bool:

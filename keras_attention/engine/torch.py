@@ -10,8 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Step, decode, encode
+from keras_attention.engine.forward import ForwardEngine, ForwardState
 from keras_attention.engine.operations import Operations, present_weights, watched_weights
 from keras_attention.engine.prepare import Matrix
 from keras_attention.ops.backends.torch_crossentropy import log_normalizers
@@ -40,14 +39,21 @@ class TorchOperations(Operations):
         embed          1.10  1.02  1.12  1.04
     """
 
+    @property
+    def torch_dtype(self) -> Any:
+        return getattr(torch, self.dtype)
+
     def prepare_matrix(self, matrix: Matrix) -> Any:
         kernel, bias = map(self._cast, matrix)
-        return matrix_product(kernel.t().contiguous(), bias)
+        weight = kernel.t().contiguous()
+        if PackedMatrix.can_hold(weight):
+            return PackedMatrix(weight, bias)
+        return lambda x: F.linear(x, weight, bias)
 
     def prepare_norm(self, norm: NormSpec) -> Any:
         gamma, beta = super().prepare_norm(norm)
         # On a GPU gains must have the dtype of the activations.
-        dtype = torch.float32 if gamma.device.type == "cpu" else _dtype(self.dtype)
+        dtype = torch.float32 if gamma.device.type == "cpu" else self.torch_dtype
         return gamma.detach().to(dtype), None if beta is None else beta.detach().to(dtype)
 
     def prepare_table(self, table: Any) -> Any:
@@ -57,7 +63,7 @@ class TorchOperations(Operations):
         return super().prepare_softmax(table, table.t() if kernel is None else kernel, bias)
 
     def _cast(self, weight: Any) -> Any:
-        return None if weight is None else weight.detach().to(_dtype(self.dtype))
+        return None if weight is None else weight.detach().to(self.torch_dtype)
 
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
         rows = F.embedding(token_ids, table)
@@ -116,10 +122,6 @@ def _top_k(values: Any, k: int, size: int) -> tuple[Any, Any]:
     return best, chunk * size + among.remainder(size)
 
 
-def _dtype(name: str) -> Any:
-    return getattr(torch, name)
-
-
 class PackedMatrix:
     """`x W^T + b` by oneDNN, the weight (F, D) laid out for it once instead of at each product."""
 
@@ -142,89 +144,16 @@ class PackedMatrix:
         return self._product(x, self._weight, self._bias, activation, [], "")
 
 
-def matrix_product(weight: Any, bias: Any = None) -> Callable[[Any], Any]:
-    """`x W^T + b` for a weight (F, D), in the fastest form that the machine has."""
-    if PackedMatrix.can_hold(weight):
-        return PackedMatrix(weight, bias)
-    return lambda x: F.linear(x, weight, bias)
-
-
-class TorchEngine(SteppingEngine):
-    """Runs a spec on PyTorch, in `"float32"`, `"bfloat16"` or `"float16"`."""
-
-    name = "torch"
-
-    def __init__(self, spec: TransformerSpec, precision: str):
-        super().__init__(spec, precision)
-        self.operations = TorchOperations(spec, precision)
-        self.weights: Any = None
+class TorchState(ForwardState):
+    """One search of a `TorchEngine`."""
 
     @torch.no_grad()
-    def read_weights(self) -> None:
-        self.weights = None  # the old ones may go before the new ones come
-        self.weights = self.operations.prepare(self.spec)
-        self._device = keras.ops.convert_to_tensor(self.spec.embedding.embeddings).device
-        self.positions.cache_clear()
+    def step(self, *given: Any) -> Any:
+        return super().step(*given)
 
     @torch.no_grad()
-    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TorchState:
-        positions = self.positions("encoder", token_ids.shape[1])
-        memory, bias = encode(self.operations, self.weights, self.as_tensor(token_ids), positions)
-        return TorchState(self, memory, bias, self.positions("decoder", max_length), beam_size)
-
-    def as_tensor(self, array: np.ndarray) -> Any:
-        return torch.from_numpy(array).to(self._device)
-
-
-class TorchState(State):
-    """One search of a `TorchEngine`; keys and values are (B, N, P, d)."""
-
-    def __init__(
-        self, engine: TorchEngine, memory: Any, memory_bias: Any, positions: Any, beam_size: int
-    ):
-        rows, cells = len(memory_bias), engine.cells
-        super().__init__(engine, rows, beam_size)
-        self.masked = engine.operations.masked
-        # What every step reads again is worth being contiguous.
-        self._memory = [(key.contiguous(), value.contiguous()) for key, value in memory]
-        self._memory_bias = memory_bias
-        state = memory_bias.new_zeros((rows, beam_size, engine.spec.hidden_dim)).float()
-        self._buffers = [
-            (state,) if i in cells else tuple(part[:, :, :0] for part in pair)
-            for i, pair in enumerate(memory)
-        ]
-        self._positions = positions
-
-    @torch.no_grad()
-    def step(
-        self,
-        token_ids: np.ndarray,
-        index: int,
-        start: int,
-        history_bias: np.ndarray,
-        width: int | None,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        operations, (rows, beam_size) = self.engine.operations, token_ids.shape
-        seen = history_bias[:, None, :, : start + beam_size]
-        bias = self.engine.as_tensor(seen).to(self._memory_bias.dtype)
-        position = self._positions[index : index + 1]
-        step = Step(self.engine.as_tensor(token_ids), position, start, bias)
-        if self.parents is not None:
-            step = step._replace(parents=self.engine.as_tensor(self.parent_rows()))
-        (scores, ids), new = decode(
-            operations,
-            self.engine.weights,
-            step,
-            self._buffers,
-            self._memory,
-            self._memory_bias,
-            width,
-        )
-        for i in self.engine.cells:  # the others are written in place
-            self._buffers[i] = new[i]
-        shape = (rows, beam_size, -1)
-        scores = scores.cpu().numpy().reshape(shape)
-        return scores, None if ids is None else ids.cpu().numpy().reshape(shape)
+    def select_rows(self, rows: np.ndarray) -> None:
+        super().select_rows(rows)
 
     @torch.no_grad()
     def compact(self, slots: np.ndarray, room: int) -> None:
@@ -245,15 +174,39 @@ class TorchState(State):
         moved = buffer.reshape(-1, width).index_select(0, chosen)
         return moved.view(rows, num_heads, -1, width)
 
+
+class TorchEngine(ForwardEngine):
+    """Runs a spec on PyTorch, in `"float32"`, `"bfloat16"` or `"float16"`."""
+
+    name = "torch"
+    kind_of_state = TorchState
+
+    def __init__(self, spec: TransformerSpec, precision: str):
+        super().__init__(spec, precision, TorchOperations(spec, precision))
+
     @torch.no_grad()
-    def select_rows(self, rows: np.ndarray) -> None:
-        super().select_rows(rows)
-        chosen = self.engine.as_tensor(rows)
-        self._memory, self._buffers = (
-            [tuple(part.index_select(0, chosen) for part in pair) for pair in pairs]
-            for pairs in (self._memory, self._buffers)
-        )
-        self._memory_bias = self._memory_bias.index_select(0, chosen)
+    def read_weights(self) -> None:
+        self.weights = None  # the old ones may go before the new ones come
+        super().read_weights()
+        self._device = keras.ops.convert_to_tensor(self.spec.embedding.embeddings).device
+
+    @torch.no_grad()
+    def encode(self, token_ids: Any, positions: Any) -> tuple[Any, Any]:
+        memory, bias = super().encode(token_ids, positions)
+        # What every step reads again is worth being contiguous.
+        return [(key.contiguous(), value.contiguous()) for key, value in memory], bias
+
+    def as_tensor(self, array: np.ndarray) -> Any:
+        return torch.from_numpy(array).to(self._device)
+
+    def as_bias(self, array: np.ndarray) -> Any:
+        return self.as_tensor(array).to(getattr(torch, self.precision))
+
+    def as_array(self, tensor: Any) -> Any:
+        return None if tensor is None else tensor.cpu().numpy()
+
+    def take(self, part: Any, rows: Any) -> Any:
+        return part.index_select(0, rows)
 
 
 def is_on_cpu(spec: TransformerSpec) -> bool:

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.engine.forward import Step, decode, encode
-from keras_attention.engine.numpy import ACTIVATIONS, NumPyEngine, NumPyOperations
+from keras_attention.engine.forward import ForwardEngine, Step, decode
+from keras_attention.engine.numpy import ACTIVATIONS, NumPyOperations
 from keras_attention.spec import AttentionSpec, TransformerSpec
-
-Details = tuple[dict[str, list[np.ndarray]], dict[str, list[np.ndarray]], np.ndarray]
 
 
 class WatchedOperations(NumPyOperations):
@@ -71,8 +69,8 @@ class WatchedSpec:
     def __init__(self, spec: TransformerSpec):
         self.spec = spec
         self.max_length = spec.max_length
-        self._engine = NumPyEngine(spec, "float32")
-        self._engine.operations = self._operations = WatchedOperations(spec)
+        self._operations = WatchedOperations(spec)
+        self._engine = ForwardEngine(spec, "float32", self._operations)
         self._engine.read_weights()
 
     def attention_scores(
@@ -82,25 +80,22 @@ class WatchedSpec:
         return self.attention_details(encoder_token_ids, decoder_token_ids)[0]
 
     def attention_details(
-        self,
-        encoder_token_ids: np.ndarray,
-        decoder_token_ids: np.ndarray,
-        rows: int | None = None,
-    ) -> Details:
+        self, encoder_token_ids: np.ndarray, decoder_token_ids: np.ndarray, rows: int | None = None
+    ) -> tuple[dict[str, list[np.ndarray]], dict[str, list[np.ndarray]], np.ndarray]:
         """Return what `Transformer.attention_details` returns, as arrays."""
-        operations, ours = self._operations, self._engine.weights
+        operations = self._operations
         operations.seen = []
         source, target = (
             self._engine.positions(kind, ids.shape[1])
             for kind, ids in (("encoder", encoder_token_ids), ("decoder", decoder_token_ids))
         )
-        memory = encode(operations, ours, encoder_token_ids, source)
+        memory = self._engine.encode(encoder_token_ids, source)
         is_seen = np.tri(len(target), dtype=bool)
         bias = np.where(is_seen, 0.0, operations.masked).astype("float32")[None, None]
         nothing = np.zeros((*decoder_token_ids.shape, self.spec.hidden_dim), "float32")
         buffers = [(nothing, nothing)] * len(self.spec.decoder.blocks)
         step = Step(decoder_token_ids, target, 0, bias)
-        (logits, _), _ = decode(operations, ours, step, buffers, *memory, None)
+        (logits, _), _ = decode(operations, self._engine.weights, step, buffers, *memory, None)
         logits = logits.reshape(*decoder_token_ids.shape, -1)
         scores: dict[str, list[np.ndarray]] = {}
         norms: dict[str, list[np.ndarray]] = {}

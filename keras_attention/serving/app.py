@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -40,7 +41,6 @@ from keras_attention.serving.fields import (
     read_tried,
     refusal,
 )
-from keras_attention.serving.known_pages import KnownPages
 from keras_attention.serving.metrics import CONTENT_TYPE, Measured, Metrics
 from keras_attention.serving.models import Directions, ServedModel
 from keras_attention.serving.worker import Job, QueueFull, Texts, Worker, translate_together
@@ -75,10 +75,7 @@ class Service:
     """
 
     def __init__(
-        self,
-        models: Sequence[ServedModel],
-        limits: Limits,
-        start_keras: Callable[[], None] | None,
+        self, models: Sequence[ServedModel], limits: Limits, start_keras: Callable[[], None] | None
     ):
         self.directions = Directions(models)
         self.limits = limits
@@ -135,7 +132,6 @@ class Service:
         return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
 
     async def translate(self, request: Request) -> Response:
-        """Answer `POST /translate`."""
         asked = read_asked(await read_fields(request, self.limits.body), self.limits)
         model = self._model(asked)
         # Lines are translated each for itself; what separates them stays.
@@ -162,7 +158,7 @@ class Service:
         return JSONResponse(fields)
 
     async def attempt(self, request: Request) -> Response:
-        """Answer `POST /try`: translate a line as the page asks, and return what the viewer reads."""
+        """Translate a line as the page asks, and return what the viewer reads."""
         assert self.watcher is not None
         fields = await read_fields(request, self.limits.body)
         asked, tried = read_asked(fields, self.limits), read_tried(fields, self.limits)
@@ -201,20 +197,18 @@ class Service:
         return JSONResponse(content)
 
     async def languages(self, request: Request) -> Response:
-        """Answer `GET /languages`."""
         return JSONResponse(self.directions.languages())
 
     async def detect(self, request: Request) -> Response:
-        """Answer `POST /detect`."""
         raise refusal("This server detects no language: name the source of each request.", 501)
 
     async def settings(self, request: Request) -> Response:
-        """Answer `GET /frontend/settings`, which clients may read first."""
-        first = self.directions.first()
+        """Return what clients may read first."""
+        models = self.directions.models
         names = {one["code"]: one["name"] for one in self.directions.languages()}
         return JSONResponse(
             {
-                "alternativesLimit": self.directions.most_alternatives(),
+                "alternativesLimit": min(model.most_alternatives for model in models),
                 "apiKeys": False,
                 "charLimit": self.limits.characters,
                 "filesTranslation": False,
@@ -222,7 +216,7 @@ class Service:
                 "keyRequired": False,
                 "language": {
                     side: {"code": code, "name": names[code]}
-                    for side, code in (("source", first.source), ("target", first.target))
+                    for side, code in (("source", models[0].source), ("target", models[0].target))
                 },
                 "suggestions": False,
                 "supportedFilesFormat": [],
@@ -230,15 +224,12 @@ class Service:
         )
 
     async def health(self, request: Request) -> Response:
-        """Answer `GET /health`."""
         return JSONResponse({"status": "ok"})
 
     async def numbers(self, request: Request) -> Response:
-        """Answer `GET /metrics`."""
         return Response(self.metrics.text(), media_type=CONTENT_TYPE)
 
     async def page(self, request: Request) -> Response:
-        """Answer `GET /`."""
         headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
         return FileResponse(STATIC / "page.html", headers=headers)
 
@@ -247,11 +238,11 @@ class Service:
             model = self.directions.find(asked.source, asked.target)
         except LookupError as error:
             raise refusal(str(error.args[0])) from None
-        most = model.most_alternatives()
+        most = model.most_alternatives
         if asked.alternatives > most:
             raise refusal(
                 f"`alternatives` must be at most {most}, one less than the beam size of the model. "
-                f"Received: {asked.alternatives}",
+                f"Received: {asked.alternatives}"
             )
         return model
 
@@ -339,3 +330,39 @@ async def _gone(request: Request, error: ClientDisconnect) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": "The server has failed; its log says why."}, 500)
+
+
+class KnownPages:
+    """An ASGI application that refuses pages of other servers.
+
+    A page whose name leads to this machine (DNS rebinding) could read what only this machine may; and any
+    page could let it work, for a form is sent without asking first.
+
+    Args:
+        app: What answers the others.
+        hosts: The names that this server answers to; None for any.
+        origins: Other servers whose pages may ask; `"*"` for all.
+    """
+
+    def __init__(self, app: Any, hosts: Collection[str] | None, origins: Collection[str]):
+        self.app = app
+        self.hosts = None if hosts is None else frozenset(hosts)
+        self.origins = frozenset(origins)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, or refuse it."""
+        if problem := self._problem(scope) if scope["type"] == "http" else None:
+            status, text = problem
+            await JSONResponse({"error": text}, status)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _problem(self, scope: Any) -> tuple[int, str] | None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        host, origin = headers.get(b"host", "").lower(), headers.get(b"origin", "")
+        if self.hosts is not None and re.sub(r":\d+$", "", host) not in self.hosts:
+            return 421, f"This server does not answer to the host {host!r} (--allow-host)."
+        is_own = not origin or origin.lower().partition("://")[2] == host
+        if scope["method"] == "POST" and not (is_own or self.origins & {"*", origin}):
+            return 403, f"Pages of {origin!r} may not ask this server (--allow-origin)."
+        return None

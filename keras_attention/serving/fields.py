@@ -16,17 +16,15 @@ from starlette.requests import Request
 
 from keras_attention.data.markup import LINE_END, split_blocks
 from keras_attention.spec.heads import Head
+from keras_attention.utils.checks import has_surrogate
 
 # A client has so long to send its request; one that sends nothing more would hold up a clean stop.
 BODY_SECONDS = 20.0
 MOST_FIELDS = 100
 MOST_HEADS = 1000
 MOST_WORDS = 200
-JSON, FORM, PARTS = (
-    "application/json",
-    "application/x-www-form-urlencoded",
-    "multipart/form-data",
-)
+JSON, PARTS = "application/json", "multipart/form-data"
+FORM = "application/x-www-form-urlencoded"
 # What a text may be written in: not every codec of Python ends in linear time.
 CHARSET = re.compile(
     r"utf-?(8|16|32)(-?[lb]e)?|us-ascii|iso-?8859-\d+|latin-?1|windows-125\d", re.IGNORECASE
@@ -143,11 +141,7 @@ def _named(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 def _form(text: str, encoding: str = "utf-8") -> list[tuple[str, str]]:
     return parse_qsl(
-        text,
-        keep_blank_values=True,
-        encoding=encoding,
-        errors="strict",
-        max_num_fields=MOST_FIELDS,
+        text, keep_blank_values=True, encoding=encoding, errors="strict", max_num_fields=MOST_FIELDS
     )
 
 
@@ -210,11 +204,8 @@ def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
     languages = [fields[name] for name in ("source", "target")]
     if not all(isinstance(code, str) for code in languages):
         raise refusal("`source` and `target` must be codes of languages, such as 'en'.")
-    try:
-        "".join([*texts, *languages]).encode()
-    except UnicodeEncodeError:
-        problem = "The request holds half of a surrogate pair, which is no character."
-        raise refusal(problem) from None
+    if has_surrogate("".join([*texts, *languages])):
+        raise refusal("The request holds half of a surrogate pair, which is no character.")
     source, target = (code.lower() for code in languages)
     is_list, number = isinstance(q, list), _alternatives(fields)
     return Asked(texts, parts, is_html, is_list, source, target, number)
@@ -236,16 +227,14 @@ def read_tried(fields: Mapping[str, Any], limits: Limits) -> Tried:
     prefix, heads = (fields.get(name) or "" for name in ("prefix", "heads_off"))
     if not isinstance(prefix, str) or LINE_END.search(prefix) or len(prefix) > limits.characters:
         raise refusal(f"`prefix` must be one line of at most {limits.characters} characters.")
-    try:
-        prefix.encode()
-    except UnicodeEncodeError:
-        raise refusal("`prefix` holds half of a surrogate pair.") from None
+    if has_surrogate(prefix):
+        raise refusal("`prefix` holds half of a surrogate pair.")
     words = heads.split() if isinstance(heads, str) else [""]
     found = [re.fullmatch(r"([a-z]+)\.([1-9][0-9]{0,3})\.([1-9][0-9]{0,3})", one) for one in words]
     if len(found) > MOST_HEADS or not all(found):
         raise refusal(
             f"`heads_off` must be at most {MOST_HEADS} heads as kind.layer.head, counted from 1, such as "
-            "'cross.2.1 encoder.1.4'.",
+            "'cross.2.1 encoder.1.4'."
         )
     places = {Head(one[1], int(one[2]) - 1, int(one[3]) - 1) for one in found if one}
     masked = (token for word in _words(fields, "masked") for token in word)

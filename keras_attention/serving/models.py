@@ -13,43 +13,13 @@ from keras_attention.utils.checks import did_you_mean
 
 CODE = re.compile(r"[a-z]{2,8}([-_][a-z0-9]{1,8})*", re.IGNORECASE)
 # English names of languages, as LibreTranslate gives them; others go by their code.
-NAMES = {
-    "ar": "Arabic",
-    "bg": "Bulgarian",
-    "ca": "Catalan",
-    "cs": "Czech",
-    "da": "Danish",
-    "de": "German",
-    "el": "Greek",
-    "en": "English",
-    "es": "Spanish",
-    "et": "Estonian",
-    "fi": "Finnish",
-    "fr": "French",
-    "he": "Hebrew",
-    "hi": "Hindi",
-    "hu": "Hungarian",
-    "is": "Icelandic",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "lt": "Lithuanian",
-    "lv": "Latvian",
-    "nl": "Dutch",
-    "no": "Norwegian",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sk": "Slovak",
-    "sl": "Slovenian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-    "zh": "Chinese",
-}
-
-
+NAMES = (
+    "ar Arabic, bg Bulgarian, ca Catalan, cs Czech, da Danish, de German, el Greek, en English, "
+    "es Spanish, et Estonian, fi Finnish, fr French, he Hebrew, hi Hindi, hu Hungarian, "
+    "is Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, lv Latvian, nl Dutch, "
+    "no Norwegian, pl Polish, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, "
+    "sv Swedish, tr Turkish, uk Ukrainian, zh Chinese"
+)
 # Translators for two languages of a model that are kept.
 MOST_CHOSEN = 1000
 
@@ -89,8 +59,9 @@ class ServedModel(NamedTuple):
             source=named[0], target=named[1], translator=self.translator.in_languages(*named)
         )
 
+    @property
     def most_alternatives(self) -> int:
-        """Return how many further translations can be had: all are hypotheses of one beam."""
+        """How many further translations can be had: all are hypotheses of one beam."""
         return self.translator.beam_size - 1
 
 
@@ -159,11 +130,9 @@ class Directions:
     """Which model translates what."""
 
     def __init__(self, models: Sequence[ServedModel]):
-        self._models = models
+        self.models = models
         self._codes = {code.lower() for model in models for pair in model.pairs() for code in pair}
-        self._of = functools.lru_cache(MOST_CHOSEN)(
-            lambda index, *pair: self._models[index].of(*pair)
-        )
+        self._of = functools.lru_cache(MOST_CHOSEN)(lambda index, *pair: models[index].of(*pair))
 
     def find(self, source: str, target: str) -> ServedModel:
         """Return the model for a pair of languages: the first that translates it.
@@ -175,12 +144,12 @@ class Directions:
             LookupError: If there is none.
         """
         sources = [
-            model.source for model in self._models if not model.codes and model.target == target
+            model.source for model in self.models if not model.codes and model.target == target
         ]
-        is_many = any(target in model.codes for model in self._models)
+        is_many = any(target in model.codes for model in self.models)
         if source == "auto" and len(sources) == 1 and not is_many:
             source = sources[0]
-        for index, model in enumerate(self._models):
+        for index, model in enumerate(self.models):
             known = model.codes
             if (source, target) == (model.source, model.target) or (
                 source != target and source in known and model.writes(known.get(target))
@@ -191,25 +160,18 @@ class Directions:
             reason = "This server detects no language: name the source"
         unknown = next((code for code in (source, target) if code not in self._codes), "")
         hint = did_you_mean(unknown, sorted(self._codes)) if unknown != "auto" else ""
-        said = "; ".join(map(str, self._models))
+        said = "; ".join(map(str, self.models))
         raise LookupError(f"{reason}.{hint} It translates {said}.")
 
     def languages(self) -> list[Mapping[str, Any]]:
         """Return all languages, each with those that it is translated to."""
         targets: dict[str, dict[str, None]] = {}
-        for pair in itertools.chain.from_iterable(model.pairs() for model in self._models):
+        for pair in itertools.chain.from_iterable(model.pairs() for model in self.models):
             for code in pair:
                 targets.setdefault(code, {})
             targets[pair[0]][pair[1]] = None
+        names = dict(pair.split() for pair in NAMES.split(", "))
         return [
-            {"code": code, "name": NAMES.get(code, code), "targets": [*known]}
+            {"code": code, "name": names.get(code, code), "targets": [*known]}
             for code, known in targets.items()
         ]
-
-    def first(self) -> ServedModel:
-        """Return the first model."""
-        return self._models[0]
-
-    def most_alternatives(self) -> int:
-        """Return how many further translations can be had of every model."""
-        return min(model.most_alternatives() for model in self._models)

@@ -128,30 +128,6 @@ def positions_searched(step, max_lengths, beam_size, stop="best"):
     return positions
 
 
-def test_example_exhaustive_n_best():
-    (got,) = search(example_step(), {}, [6], 63, stop="n_best")
-    assert len(got) == 63  # 2^0 + ... + 2^5 hypotheses of at most 6 tokens
-    best = [
-        (-1.6048196659, (A, B, EOS), True),
-        (-1.8971199849, (EOS,), True),
-        (-1.9917921771, (B, EOS), True),
-        (-2.0387859101, (A, B, B, EOS), True),
-    ]
-    assert_same(got[:4], best)
-
-
-@pytest.mark.backends("torch")
-def test_example_without_length_penalty_prefers_the_shorter():
-    (got,) = search(example_step(), {}, [6], 2, length_penalty=0.0, stop="n_best")
-    assert_same(got, [(-1.8971199849, (EOS,), True), (-1.9071703207, (A, B, EOS), True)])
-
-
-@pytest.mark.backends("torch")
-def test_example_greedy_never_ends():
-    (got,) = search(example_step(), {}, [6], 1)
-    assert_same(got, [(math.log(0.60 * 0.55 * 0.50**4), (A, B, B, B, B, B), False)])
-
-
 def test_length_penalty_values():
     """Six sentences that end after 1, 2, .. 6 tokens for sure, with probability 1/2 altogether."""
     values = [1, 1.0969026199, 1.1884016386, 1.2754245006, 1.3586551827, 1.4386159163]
@@ -407,11 +383,3 @@ def test_padding_token_fills_the_rest():
     step = constant_step(np.log([0.1, 0.8, 0.1]))
     result = beam_search(step, {}, [4], 1, start_token_id=0, end_token_id=1, pad_token_id=9)
     assert ops.convert_to_numpy(result.sequences).tolist() == [[[1, 9, 9, 9]]]
-
-
-@pytest.mark.backends("torch")
-@pytest.mark.parametrize("name", ["start_token_id", "end_token_id", "pad_token_id"])
-def test_ids_beyond_their_dtype_are_refused(name):
-    ids = {"start_token_id": 0, "end_token_id": 1, name: 2**31}
-    with pytest.raises(ValueError, match=f"`{name}` must be an int .*=2147483648"):
-        beam_search(constant_step([0.3, 1.0]), {}, [4], 1, **ids)

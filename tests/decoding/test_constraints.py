@@ -137,7 +137,7 @@ ON_TEXTS = {
 
 @pytest.mark.parametrize(
     ("kind", "beam_size"),
-    [("phrases", 3)] if BACKEND != "torch" else itertools.product(ON_TEXTS, (1, 3)),
+    [("phrases", 3)] if BACKEND != "torch" else [*itertools.product(ON_TEXTS, (1, 3))],
 )
 def test_an_engine_finds_what_the_plain_search_finds(kind, beam_size):
     """In a batch that rows leave at different steps, and whose buffer is compacted."""
@@ -182,11 +182,11 @@ PREFIX, REQUIRED = ForcedPrefix(5), RequiredPhrases(5, 1)
 BEFORE_PHRASES = ForcedPrefix(5, then=REQUIRED)
 WRONG = [
     (lambda: ForcedPrefix(0), "`vocabulary_size` must be"),
-    (lambda: PREFIX.start([[1], [5]], [7, 7], 2), r"from 0 to 4. Received: \[5\]"),
-    (lambda: PREFIX.start([[1.5]], [7], 2), r"`prefixes` must hold token ids.*1\.5"),
-    (lambda: PREFIX.start([[True]], [7], 2), "`prefixes` must hold token ids.*True"),
-    (lambda: PREFIX.start([[3, -1]], [7], 2), "`prefixes` must hold token ids.*-1"),
-    (lambda: PREFIX.start([3, 4], [7, 7], 2), "`prefixes` must be a list.*prefixes=3"),
+    (lambda: PREFIX.start([[1], [5]], [7, 7], 2), r"from 0 to 4. Received: prefixes\[1\]\[0\]=5"),
+    (lambda: PREFIX.start([[1.5]], [7], 2), r"`prefixes\[0\]\[0\]` must be an int.*1\.5"),
+    (lambda: PREFIX.start([[True]], [7], 2), r"`prefixes\[0\]\[0\]` must be an int.*True"),
+    (lambda: PREFIX.start([[3, -1]], [7], 2), r"`prefixes\[0\]\[1\]` must be an int.*-1"),
+    (lambda: PREFIX.start([3, 4], [7, 7], 2), r"`prefixes\[0\]` must be a list.*=3"),
     (lambda: PREFIX.start("word", [7], 2), "`prefixes` must be a list.*'word'"),
     (lambda: PREFIX.start([[3]], [7], 0), "`beam_size` must be an int"),
     (lambda: PREFIX.start([[], [2, 3, 4]], [1, 3], 2), r"3 tokens, with the end 4.*\[1\]=3"),
@@ -198,11 +198,11 @@ WRONG = [
         r"`then` must be tensors \(1, 2, \.\.\.\)",
     ),
     (lambda: REQUIRED.start([[[]]], [9], 2), "phrase needs tokens"),
-    (lambda: REQUIRED.start([[[2, 1]]], [9], 2), "not the end token 1"),
+    (lambda: REQUIRED.start([[[2, 1]]], [9], 2), "must not hold the end token 1"),
     (lambda: REQUIRED.start([[[2, 3], [4]]], [3], 2), "3 tokens, with the end 4.*=3"),
-    (lambda: REQUIRED.start([["ab"]], [7], 2), "`phrases` must be a list.*'ab'"),
+    (lambda: REQUIRED.start([["ab"]], [7], 2), r"`phrases\[0\]\[0\]` must be a list.*'ab'"),
     (lambda: REQUIRED.start([[[3]]], [7, 7], 2), "each of 1 sentences"),
-    (lambda: REQUIRED.start([[[3]]], [7.5], 2), "`max_lengths` must hold integers"),
+    (lambda: REQUIRED.start([[[3]]], [7.5], 2), r"`max_lengths\[0\]` must be an int.*7\.5"),
 ]
 
 

@@ -1,8 +1,7 @@
-"""Every option of `Transformer`: each engine finds what the plain search finds."""
+"""Which models engines run, in which precisions; every option of one: ../engine/test_spec_options.py."""
 
 import dataclasses
-import inspect
-import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -10,80 +9,13 @@ import pytest
 
 from keras_attention import Transformer, Translator
 from keras_attention.spec.parts import ACTIVATIONS
-from tests.decoding.letters import (
-    CopyModel,
-    LetterTokenizer,
-    assert_alike,
-    random_texts,
-    small_model,
-)
+from tests.decoding.letters import CopyModel, LetterTokenizer, random_texts, small_model
 from tests.spec.test_spec import gated_attention, own_attention
 
 BACKEND = keras.backend.backend()
+OTHER_BACKEND = "jax" if BACKEND == "torch" else "torch"
 # Numba's code is the same on every backend.
 ENGINES = (BACKEND, *(("numba",) if BACKEND == "torch" else ()))
-# Options that change what is computed in inference, one value that no other test has for each.
-COMPUTED = {
-    "num_layers": 2,
-    "hidden_dim": 15,
-    "intermediate_dim": 9,
-    "num_heads": 1,
-    "key_dim": 5,
-    "value_dim": 6,
-    "activation": "silu",
-    "normalize_first": True,
-    "use_attention_bias": True,
-    "layer_norm_epsilon": 0.1,
-    "position_layout": "halves",
-    "max_length": 30,
-    "tie_weights": False,
-    "final_normalization": True,
-    "embedding_normalization": True,
-    "decoder_cell": "ssru",
-    "use_logits_bias": True,
-    "normalization": "rms",
-    "gated_feed_forward": True,
-}
-# Those that do not: rates and what training keeps; and ids, which the tokenizer decides.
-OTHERS = {"dropout", "attention_dropout", "activation_dropout", "recompute", "seed"}
-IDS = {"vocabulary_size", "pad_token_id", "end_token_id"}
-# Those that need another tokenizer, too: tests/engine/test_spec_options.py has them.
-ELSEWHERE = {"target_vocabulary_size", "start_token_id", "suppressed_token_ids"}
-REFUSED = {"attention_window"}  # by engines: tests/models/test_attention_window.py
-VARIANTS = [
-    {"position_layout": "learned", "max_length": 30, "normalize_first": True, "num_layers": 2},
-    {"key_dim": 5, "value_dim": 6, "use_attention_bias": True, "activation": "silu"},
-    {"hidden_dim": 15, "num_heads": 1, "intermediate_dim": 9, "tie_weights": False},
-    {"position_layout": "halves", "layer_norm_epsilon": 0.1, "activation": "gelu"},
-    {"decoder_cell": "ssru", "final_normalization": True, "use_logits_bias": True},
-    {"decoder_cell": "ssru", "num_layers": (1, 2), "normalize_first": True},
-    {"normalization": "rms", "gated_feed_forward": True, "activation": "silu"},
-    {"embedding_normalization": True, "normalize_first": True, "layer_norm_epsilon": 0.1},
-]
-
-
-def test_every_option_is_in_a_variant():
-    options = set(inspect.signature(Transformer).parameters) - {"kwargs"}
-    assert options == {*COMPUTED} | OTHERS | IDS | ELSEWHERE | REFUSED
-    assert {name for variant in VARIANTS for name in variant} == {*COMPUTED}
-
-
-# On a compiler a few that hold each other's opposites; ../engine/test_spec_options.py has every option there.
-OF_BACKEND = [{}, *VARIANTS] if BACKEND == "torch" else VARIANTS[::4]
-CASES = itertools.product(ENGINES, OF_BACKEND)
-
-
-@pytest.mark.parametrize(("engine", "options"), CASES, ids=str)
-def test_token_for_token_what_the_plain_search_finds(engine, options):
-    """Long enough for a second block of the buffers; sentences end at different steps."""
-    pytest.importorskip(engine)
-    model = small_model(seed=11, **options)
-    plain = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=12, engine="plain")
-    texts = random_texts(5, longest=15)
-    found = dataclasses.replace(plain, engine=engine).translate(texts, n_best=2)
-    assert_alike(found, plain.translate(texts, n_best=2))
-    lengths = {len(best[0].token_ids) for best in found}
-    assert options or (max(lengths) > 16 and len(lengths) > 1)
 
 
 @pytest.mark.backends("torch")
@@ -151,3 +83,60 @@ def test_a_translator_sees_lora_and_eight_bits_that_come_later(engine):
         layer.lora_kernel_b.assign(np.full(layer.lora_kernel_b.shape, 0.5))
     late = Translator(model, tokenizer, engine=engine, **options)
     assert early.translate("abc")[0].score == late.translate("abc")[0].score != before
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_precision(precision):
+    model = small_model()
+    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=1)
+    if precision == "int8":
+        pytest.importorskip("numba")
+    texts = ["bed", "cabin"]
+    scores = [best[0].score for best in translator.translate(texts)]
+    chosen = dataclasses.replace(translator, precision=precision)
+    got = [best[0].score for best in chosen.translate(texts)]
+    assert np.isfinite(got).all() and (got == scores) == (precision == "float32")
+    if precision == "bfloat16":
+        mixed = dataclasses.replace(translator, model=small_model(dtype="mixed_bfloat16"))
+        assert np.isfinite([best[0].score for best in mixed.translate(texts)]).all()
+
+
+@pytest.mark.backends("torch")
+def test_several_threads_at_once():
+    translator = Translator(small_model(seed=7), LetterTokenizer(), beam_size=2, max_extra_length=5)
+    texts = random_texts(12, longest=9)
+    wanted = [translator(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(translator, texts)) == wanted
+
+
+@pytest.mark.backends("torch")
+def test_a_subclass_with_a_forward_of_its_own_is_decoded_plainly():
+    class Silent(Transformer):
+        """Likes no letter, only the end."""
+
+        def _project(self, x):
+            ends = keras.ops.arange(self.vocabulary_size) == self.end_token_id
+            return super()._project(x) * 0.0 + 9.0 * keras.ops.cast(ends, x.dtype)
+
+    model = Silent(17, num_layers=1, hidden_dim=12, intermediate_dim=20, num_heads=3)
+    assert Translator(model, LetterTokenizer(), beam_size=2)(["bed"]) == [""]
+
+
+@pytest.mark.parametrize(
+    "make_model, options, message",
+    [
+        (small_model, {"precision": np.array(["a", "b"])}, "`precision` must be one of .*array"),
+        (small_model, {"engine": np.array(["a", "b"])}, "`engine` must be one of .*array"),
+        (small_model, {"precision": "float32", "engine": "plain"}, "in the model's own dtype"),
+        (CopyModel, {"precision": "bfloat16"}, "CopyModel has no `spec"),
+        (CopyModel, {"engine": BACKEND}, "CopyModel has no `spec"),
+        (small_model, {"engine": OTHER_BACKEND}, f"set KERAS_BACKEND={OTHER_BACKEND}"),
+        (small_model, {"engine": BACKEND, "precision": "int8"}, "computes in .*'int8'"),
+    ],
+)
+def test_unavailable_engines_and_precisions_are_refused(make_model, options, message):
+    model = make_model()
+    with pytest.raises(ValueError, match=message):
+        Translator(model, LetterTokenizer(model.vocabulary_size), **options)

@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 
 from keras_attention import Restrictions, Sampling, Transformer, Translator
-from keras_attention.decoding.mbr import most_useful
+from keras_attention.decoding.translation import most_useful
 from keras_attention.spec.parts import NonFiniteModel
 from tests.decoding.letters import (
     END,
@@ -85,7 +85,7 @@ def test_a_weight_that_is_not_finite_is_named_though_both_models_have_its_path(w
     [
         ([], {}, "must be a model, or several. Received: 1 in a list"),
         ([Transformer(19, 1, 8, 12, 2)], {}, "model 1 with vocabulary_size 17, model 2 with 19"),
-        ([small_model(), 3], {}, "`model` must be built Transformers"),
+        ([small_model(), 3], {}, "`model` must be a built Transformer"),
         ([small_model()], {"engine": "numba"}, "'numba' searches with one model alone"),
     ],
 )

@@ -101,18 +101,7 @@ def test_a_package_that_is_not_installed_is_named():
         check_split_sentences("split_sentences", "en")
 
 
-@pytest.mark.parametrize(
-    "language, asked",
-    [
-        ("xx-no", "xx"),
-        ("pt_BR", "pt"),
-        ("DE", "de"),
-        ("deu_Latn", "de"),
-        ("ger", "de"),
-        ("pes_Arab", "fa"),
-        ("ast", "ast"),
-    ],
-)
+@pytest.mark.parametrize("language, asked", [("xx-no", "xx"), ("DE", "de"), ("pes_Arab", "fa")])
 def test_a_part_of_a_code_is_not_taken_for_the_language(segments, monkeypatch, language, asked):
     def segment(language, text):
         assert language == asked

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from keras_attention import Translator
-from keras_attention.decoding.pivot import Pivot
+from keras_attention.decoding.pretrained import Pivot
 from keras_attention.decoding.unusual_texts import UnusualText, UnusualTexts
 from tests.decoding.letters import LetterTokenizer, small_model
 

@@ -102,9 +102,13 @@ def test_translations_and_the_models_own_options(saved):
     assert Tokenizer.from_preset(saved).encode(TEXTS) == original.tokenizer.encode(TEXTS)
     # What is read can be saved again: nothing is lost, without a Keras model too.
     again = found.save_to_preset(saved.parent / "again")
-    for name in ("model.weights.h5", "assets/tokenizer/tokenizer.model", "config.json"):
+    for name in ("model.weights.h5", "assets/tokenizer/tokenizer.model"):
         ours, theirs = ((folder / name).read_bytes() for folder in (again, saved))
         assert len(ours) == len(theirs), name
+    ours, theirs = (
+        json.loads((folder / "config.json").read_bytes())["config"] for folder in (again, saved)
+    )
+    assert {**ours, "name": ""} == {**theirs, "name": ""}  # Keras numbers its models.
     assert load(again).model_options == load(saved).model_options
     assert load(again).card["license"] == "cc0-1.0"
 

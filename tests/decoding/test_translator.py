@@ -18,7 +18,7 @@ import pytest
 
 from keras_attention import Restrictions, Translation, Translator
 from keras_attention.decoding import ForcedPrefix, TextConstraint, model_search
-from keras_attention.decoding.batching import Batching
+from keras_attention.decoding.requests import Batching
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.unusual_texts import UnusualText, UnusualTexts
 from keras_attention.spec.parts import as_array, check_finite
@@ -281,29 +281,15 @@ def test_a_weight_that_is_not_finite_is_named(engine, bad):
     assert len(translator(["abc"])) == 1
 
 
-WRONG_TEXTS = [
-    None,
-    3,
-    2.5,
-    b"bed",
-    {"bed": "cab"},
-    {"bed"},
-    ["bed", 7],
-    [b"bed"],
-    [None],
-    [["bed"]],
-]
-
-
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize("texts", WRONG_TEXTS, ids=repr)
+@pytest.mark.parametrize("texts", [None, b"bed", {"bed"}, {"bed": "cab"}, ["bed", 7]], ids=repr)
 def test_texts_must_be_strings(copier, texts):
     with pytest.raises(ValueError, match=r"`texts` must be a list of str\. Received: texts"):
         copier(texts)
 
 
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize("n_best", [0, -1, 3, 1.0, True, "1", None, [1]], ids=repr)
+@pytest.mark.parametrize("n_best", [0, 3, 1.0], ids=repr)
 def test_n_best_out_of_range(copier, n_best):
     with pytest.raises(ValueError, match="`n_best` must be .*Received: n_best="):
         copier.translate(["bed"], n_best=n_best)

@@ -111,7 +111,7 @@ def test_threads_and_neighbours_change_nothing(groups, threads, options, monkeyp
     alone = searched(engine, source[5:6, :3], limits[5:6])
     monkeypatch.setattr(engine, "thread_groups", lambda *sizes: (groups, threads))
     with ThreadPoolExecutor(groups * threads - 1) as pool:
-        monkeypatch.setattr("keras_attention.engine.numba.running._pool", lambda process: pool)
+        monkeypatch.setattr("keras_attention.engine.numba.threads._pool", lambda process: pool)
         together = searched(engine, source, limits)
     for array, of_all, of_one in zip(wanted, together, alone, strict=True):
         np.testing.assert_array_equal(array, of_all)

@@ -639,7 +639,7 @@ def test_the_page_to_try_a_model_opens_in_the_given_languages(made, monkeypatch)
     named = ["--source-language", source, "--target-language", target]
     command(["attention", str(folder), TEXTS[0], "--serve", *named])
     try:
-        first = seen["service"].directions.first()
+        first = seen["service"].directions.models[0]
         assert (first.source, first.target, len(first.codes)) == (source, target, 202)
         assert seen["page"].startswith(f"/?source={source}&target={target}&q=The+old+house")
     finally:

@@ -70,7 +70,6 @@ def test_directions():
     models = paired(["a", "b", "c", "d"], [translator(*pair) for pair in pairs], None)
     directions = Directions(models)
     assert [directions.find(*pair) for pair in pairs] == models
-    assert directions.first() is models[0]
     assert directions.find("auto", "en") is models[1]
     assert directions.languages() == [
         {"code": "en", "name": "English", "targets": ["de"]},

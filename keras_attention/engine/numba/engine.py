@@ -6,7 +6,6 @@ for their weights: these are stored in float32, bfloat16 or 8-bit integers, acti
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -17,9 +16,8 @@ from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
 from keras_attention.engine.numba.choice import Choice
 from keras_attention.engine.numba.compiling import compiled, is_on_disk
 from keras_attention.engine.numba.layers import CELL, Model, Workspace
-from keras_attention.engine.numba.running import run_searches
 from keras_attention.engine.numba.search import Rules, SearchState, Source, search
-from keras_attention.engine.numba.threads import ThreadGroup
+from keras_attention.engine.numba.threads import ThreadGroup, run_searches
 from keras_attention.engine.numba.weights import Weights, read_only, read_weights
 from keras_attention.spec import TransformerSpec
 
@@ -71,13 +69,7 @@ class NumbaEngine(SearchingEngine):
             self._signatures[kernel] = tuple(map(numba.typeof, given))
         return self._signatures[kernel]
 
-    def search(
-        self,
-        token_ids: np.ndarray,
-        limits: np.ndarray,
-        options: SearchOptions,
-        made: Callable[[int], None] | None = None,
-    ) -> Beams:
+    def search(self, token_ids, limits, options, made=None) -> Beams:
         weights = self.weights
         groups, threads = self.thread_groups(weights, len(token_ids), options.beam_size)
         # Batches come longest first: each group gets long sentences and short ones.
@@ -110,7 +102,15 @@ class NumbaEngine(SearchingEngine):
         token_ids, limits = token_ids[part], limits[part]
         sentences, length = token_ids.shape
         source = _source_of(spec, token_ids, self.positions("encoder", length))
-        rules = _rules_of(spec, limits, options, self.positions("decoder", max_length), part)
+        rules = Rules(
+            limits=limits.astype("int64"),
+            penalties=np.array(options.penalties, "float32"),
+            decisive_slot=options.decisive_slot,
+            end_token_id=spec.end_token_id,
+            pad_token_id=spec.pad_token_id,
+            positions=self.positions("decoder", max_length),
+            choice=choice_of(options.rules, options.draws, spec.end_token_id, part),
+        )
         state = _state_of(spec, weights.model, source, rules, options)
         found = no_hypotheses(sentences, beam_size, max_length, spec.pad_token_id)
         sizes = (int(source.bounds[-1]), sentences * beam_size)
@@ -147,25 +147,6 @@ def _source_of(spec: TransformerSpec, token_ids: np.ndarray, positions: np.ndarr
         bounds=np.concatenate([[0], np.cumsum(is_token.sum(axis=1))]).astype("int64"),
         positions=positions,
         slots=np.arange(token_ids.shape[1] + PREFETCHED_SLOTS, dtype="int64"),
-    )
-
-
-def _rules_of(
-    spec: TransformerSpec,
-    limits: np.ndarray,
-    options: SearchOptions,
-    positions: np.ndarray,
-    part: slice,
-) -> Rules:
-    """Return how sentences are searched, which are a part of those of the options."""
-    return Rules(
-        limits=limits.astype("int64"),
-        penalties=np.array(options.penalties, "float32"),
-        decisive_slot=options.decisive_slot,
-        end_token_id=spec.end_token_id,
-        pad_token_id=spec.pad_token_id,
-        positions=positions,
-        choice=choice_of(options.rules, options.draws, spec.end_token_id, part),
     )
 
 

@@ -31,18 +31,6 @@ BYTE_ZERO = 128
 MIN_ABS_MAX_BITS = np.float32(1e-30).view(np.int32)
 # The features that LLVM calls so have a micro-kernel of their own.
 AVX512_FEATURES = {"bfloat16": "avx512bf16", "int8": "avx512vnni"}
-# Of each micro-kernel: dtypes of rows and of numbers that are packed, and how many are multiplied at once.
-ROWS = {
-    "float32": ("float32", "float32", 1),
-    "bfloat16": ("float32", "float32", 1),
-    "float32 int8": ("float32", "float32", 1),
-    "int8": ("int32", "int16", 2),
-    "avx2 int8": ("int16", "int8", 4),
-    "avx512 bfloat16": ("int32", "uint16", 2),
-    "avx512 int8": ("uint32", "uint8", 4),
-    "amx bfloat16": ("uint16", "uint16", 2),
-    "amx int8": ("int8", "int8", 4),
-}
 
 
 class Layout(NamedTuple):
@@ -81,8 +69,7 @@ class Packing:
         native: The extensions that may be used where the processor has them: `"amx"` for bfloat16 and
             8-bit integers, `"avx512"` for BF16 and VNNI, `"avx2"` for 8-bit integers. Without them weights
             are widened as they are read: bfloat16 to float32, 8-bit integers to 16 bits.
-        stored: `"int8"` for float32 with weights that all are 8-bit integers times a scale. Defaults to the
-            precision.
+        stored: `"int8"` for float32 with weights that all are 8-bit integers times a scale.
 
     Attributes:
         kernel: The name of the micro-kernel.
@@ -96,23 +83,19 @@ class Packing:
         native: Sequence[str] = ("amx", "avx512", "avx2"),
         stored: str | None = None,
     ):
-        self.precision, self._stored = precision, stored or precision
-        self.kernel = _kernel(precision, native)
-        if self._stored != precision:
-            self.kernel = f"{precision} {stored}"
+        self.precision = precision
+        self.kernel = f"{precision} {stored}" if stored else _kernel(precision, native)
         self.is_amx = self.kernel.startswith("amx")
-        rows, rounded, self.at_once = ROWS[self.kernel]
-        weights = {"float32": "float32", "bfloat16": "uint16", "int8": "int8"}[self._stored]
+        rows, self._stored, self._rounded, self.at_once = tiles.KERNELS[self.kernel]
         sums = "int32" if precision == "int8" else "float32"
         kv = "uint16" if precision == "bfloat16" else "float32"
         group, unit, multiple = tiles.GROUP, 4, tiles.UNROLLED * self.at_once
         if self.is_amx:
             group, unit, multiple = AMX_ROWS, AMX_BYTES, AMX_BYTES // tiles.SIZES[precision]
-        empty = (np.empty(0, dtype) for dtype in (rows, weights, sums, kv))
+        empty = (np.empty(0, dtype) for dtype in (rows, self._stored, sums, kv))
         rows_of_tiles = tiles.tile_rows(self.kernel)
         zero = BYTE_ZERO if self.kernel == "avx512 int8" else 0
         self.layout = Layout._make([*empty, *rows_of_tiles, group, unit, multiple, zero, True])
-        self._rounded = rounded
 
     def pack_weight(self, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, ...]:
         """Pack a float32 weight (F, D) and bias (F,); F and D are filled up with zeros.
@@ -133,7 +116,7 @@ class Packing:
                 raise NotEightBits
             scales = _row_scales(weight) if exact is None else exact
             weight = np.rint(weight / scales[:, None]).astype("int8")
-        elif self._stored == "bfloat16":
+        elif self._stored == "uint16":
             weight = weight.astype(ml_dtypes.bfloat16).view("uint16")
         filled = _filled(_filled(weight, 0, tiles.PANEL), 1, self.layout.multiple)
         count = len(filled) // tiles.PANEL

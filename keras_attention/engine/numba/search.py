@@ -75,15 +75,11 @@ class SearchState(NamedTuple):
     sentences: np.ndarray  # int64 (B,), the active ones come first
     active: np.ndarray  # int64 (1,), how many they are
     tokens: np.ndarray  # int32 (B, W), the input of the next step
-    history: (
-        np.ndarray
-    )  # int64 (2, B, W, L + 16), slots of each beam; steps alternate between the two
+    history: np.ndarray  # int64 (2, B, W, L + 16), slots of beams; steps alternate between the two
     keys: np.ndarray  # kv (blocks, B, L W, N key_dim)
     values: np.ndarray  # kv (blocks, B, L W, N value_dim)
     cells: np.ndarray  # float32 (2, blocks, R, D), states of cells; steps alternate between the two
-    memory: (
-        np.ndarray
-    )  # kv (blocks, T, N (key_dim + value_dim)), keys and values of the encoder's output
+    memory: np.ndarray  # kv (blocks, T, N (key_dim + value_dim)), of the encoder's output
     logits: np.ndarray  # float32 (R, V)
     weights: np.ndarray  # float32 (R, V), workspace of a choice that is not plain
     log_probs: np.ndarray  # float32 (R, C), of each row's likeliest tokens
@@ -223,20 +219,14 @@ def attend_to_history(model, workspace, group, rules, state, active, block, inde
         place, head = task // heads, task % heads
         sentence = state.sentences[place]
         keys, values = state.keys[block, sentence], state.values[block, sentence]
+        key, value, width = head * key_dim, head * value_dim, heads * key_dim
         for beam in range(beams):
             row, slot = workspace.projected[place * beams + beam], new + beam
-            key, value = head * key_dim, head * value_dim
-            query_width = heads * key_dim
-            store_kv(
-                row[query_width + key : query_width + key + key_dim],
-                keys[slot, key : key + key_dim],
-            )
-            store_kv(
-                row[2 * query_width + value : 2 * query_width + value + value_dim],
-                values[slot, value : value + value_dim],
-            )
-        head_keys = (address(keys, 0, head * key_dim), keys.strides[0])
-        head_values = (address(values, 0, head * value_dim), values.strides[0])
+            own_key, own_value = row[width + key :], row[2 * width + value :]
+            store_kv(own_key[:key_dim], keys[slot, key : key + key_dim])
+            store_kv(own_value[:value_dim], values[slot, value : value + value_dim])
+        head_keys = (address(keys, 0, key), keys.strides[0])
+        head_values = (address(values, 0, value), values.strides[0])
         for beam in range(beams):
             slots = state.history[index % 2, sentence, beam].ctypes.data
             row, count = place * beams + beam, index + 1

@@ -1,10 +1,17 @@
-"""Threads that search together: each computes its rows or panels, and barriers separate the stages."""
+"""Threads that search together, with barriers between the stages; meanwhile Python answers Ctrl-C."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
+import os
 import platform
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
@@ -105,3 +112,70 @@ def _pause(typing_context):
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+# Ctrl-C is answered within this time.
+ANSWER_SECONDS = 0.5
+
+
+def run_searches(
+    program: Any,
+    model: Any,
+    searches: Sequence[tuple[Any, ...]],
+    size: tuple[int, int],
+    watch: Callable[[], None] | None = None,
+) -> None:
+    """Run searches at once, and call a function, if there is one, before and every now and then.
+
+    Each is run by a group of so many threads, and an attention reads at most so many slots: `size`.
+
+    The caller's thread waits: Python answers Ctrl-C in its first thread only, and not within
+    compiled code.
+    """
+    threads, slots = size
+    barriers, stop = np.zeros((len(searches), 2), "int64"), np.zeros(1, "int64")
+    scores = np.empty((len(searches), threads, slots), "float32")
+
+    def arguments(group: int, rank: int) -> tuple[Any, ...]:
+        encoder_workspace, workspace, *rest = searches[group]
+        shared = (barriers[group].ctypes.data, stop.ctypes.data)
+        member = ThreadGroup(rank, threads, *shared, scores[group, rank])
+        return model, encoder_workspace, workspace, member, *rest
+
+    def run() -> None:
+        pool = _pool(os.getpid())
+        first, *others = itertools.product(range(len(searches)), range(threads))
+        running = [pool.submit(program, *arguments(*member)) for member in others]
+        program(*arguments(*first))
+        for one in running:
+            one.result()
+
+    leader = _leader(os.getpid())
+    try:
+        searching = leader.submit(run)
+        while not searching.done():
+            if watch is not None:
+                watch()
+            # A signal that another thread received does not wake this one: the timeout does.
+            with contextlib.suppress(TimeoutError):
+                searching.result(timeout=ANSWER_SECONDS)
+        searching.result()
+    except BaseException:
+        stop[0] = 1
+        leader.submit(int).result()  # Its turn comes when no thread reads the arrays.
+        raise
+
+
+@functools.cache
+def _leader(process: int) -> ThreadPoolExecutor:
+    """Return the thread of a process that starts searches, one after the other: each takes all threads.
+
+    A forked process inherits no threads and makes its own.
+    """
+    return ThreadPoolExecutor(1, "keras_attention")
+
+
+@functools.cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Return the threads beside the leader; they sleep until there is work."""
+    return ThreadPoolExecutor(max(1, numba.config.NUMBA_NUM_THREADS - 1), "keras_attention")

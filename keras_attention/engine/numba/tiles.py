@@ -57,17 +57,18 @@ UNROLLED = 2
 # Of the tiles of a panel the first share the prefetching of the next one, at most so many. With AMX the
 # shares are fixed: a large tile prefetches a fourth of it, a small tile all.
 MOST_PARTS = 4
-# The name of a micro-kernel, by the Numba types of rows and weights.
+# Of each micro-kernel: dtypes of rows and weights, which name it in compiled code; that in which rows are
+# packed; and how many numbers are multiplied at once.
 KERNELS = {
-    (types.float32, types.float32): "float32",
-    (types.float32, types.uint16): "bfloat16",
-    (types.float32, types.int8): "float32 int8",
-    (types.int32, types.int8): "int8",
-    (types.int16, types.int8): "avx2 int8",
-    (types.int32, types.uint16): "avx512 bfloat16",
-    (types.uint32, types.int8): "avx512 int8",
-    (types.uint16, types.uint16): "amx bfloat16",
-    (types.int8, types.int8): "amx int8",
+    "float32": ("float32", "float32", "float32", 1),
+    "bfloat16": ("float32", "uint16", "float32", 1),
+    "float32 int8": ("float32", "int8", "float32", 1),
+    "int8": ("int32", "int8", "int16", 2),
+    "avx2 int8": ("int16", "int8", "int8", 4),
+    "avx512 bfloat16": ("int32", "uint16", "uint16", 2),
+    "avx512 int8": ("uint32", "int8", "uint8", 4),
+    "amx bfloat16": ("uint16", "uint16", "uint16", 2),
+    "amx int8": ("int8", "int8", "int8", 4),
 }
 # Dot products of the numbers in four bytes: the instruction, and the kind of its sums.
 DOT_PRODUCTS = {"avx512 int8": ("vpdpbusd", INT), "avx512 bfloat16": ("vdpbf16ps", FLOAT)}
@@ -220,7 +221,8 @@ def _tile_intrinsic(size: int, parts: int) -> Any:
     def tile(
         typing_context, x, panels, rows_at, weight, steps, starts, sums, ahead, pace, output, stride
     ):
-        kernel = KERNELS[x.dtype, panels.dtype]
+        dtypes = str(x.dtype), str(panels.dtype)
+        kernel = next(name for name, known in KERNELS.items() if known[:2] == dtypes)
         rows = tile_rows(kernel)[size]
         if kernel.startswith("amx"):
             body = amx_tile(AMX_PRODUCTS[x.dtype, panels.dtype], rows, parts)

@@ -18,7 +18,7 @@ from keras_attention.engine.numba.layers import (
     Stack,
 )
 from keras_attention.engine.numba.packing import NotEightBits, Packing, eight_bit_scales
-from keras_attention.engine.prepare import Matrix, Preparation, StackWeights, prepare
+from keras_attention.engine.prepare import Matrix, StackWeights, prepare
 from keras_attention.spec import NormSpec, SSRUSpec, StackSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
 
@@ -57,32 +57,15 @@ def read_weights(spec: TransformerSpec, precision: str) -> Weights:
 
 def packed_weights(spec: TransformerSpec, packing: Packing) -> Weights:
     """Return the present weights of a spec."""
-    arrays: list[Any] = []
-
-    def packed(matrix: Matrix) -> list[int]:
-        depth, width = matrix.kernel.shape
-        arrays.append(packing.pack_weight(matrix.kernel.T, matrix.bias))
-        return packing.matrix(arrays[-1], width, depth)
-
-    store = Preparation(
-        read=as_array,
-        table=read_only,
-        softmax=lambda table, kernel, bias: packed(
-            Matrix(table.T if kernel is None else kernel, bias)
-        ),
-        matrix=packed,
-        norm=_norm,
-        xp=np,
-    )
+    store = _Packed(packing)
     prepared = prepare(spec, store)
-    heads = (spec.num_heads, spec.key_dim, spec.value_dim)
     model = Model(
         encoder=_stack(prepared.encoder, spec.encoder),
         decoder=_stack(prepared.decoder, spec.decoder),
         softmax=np.array(prepared.softmax, "int64"),
         source=prepared.target if prepared.source is None else prepared.source,
         target=prepared.target,
-        heads=heads,
+        heads=(spec.num_heads, spec.key_dim, spec.value_dim),
         layout=packing.layout,
     )
     stack = model.decoder
@@ -97,7 +80,34 @@ def packed_weights(spec: TransformerSpec, packing: Packing) -> Weights:
     # Processors without AVX-512 read the last cache faster if nothing is prefetched from it.
     layout = packing.layout._replace(prefetches=has_features("avx512f") or not are_cached)
     model = model._replace(layout=layout)
-    return Weights(model, arrays, of_step, packing, widest, deepest, are_cached)
+    return Weights(model, store.arrays, of_step, packing, widest, deepest, are_cached)
+
+
+class _Packed:
+    """Stores weights for `prepare`: a matrix as its numbers in a table, of `arrays` that are kept."""
+
+    ops = np
+    read = staticmethod(as_array)
+
+    def __init__(self, packing: Packing):
+        self.arrays: list[Any] = []
+        self._packing = packing
+
+    def prepare_table(self, table: np.ndarray) -> np.ndarray:
+        return read_only(table)
+
+    def prepare_softmax(self, table: np.ndarray, kernel: Any, bias: Any) -> list[int]:
+        return self.prepare_matrix(Matrix(table.T if kernel is None else kernel, bias))
+
+    def prepare_matrix(self, matrix: Matrix) -> list[int]:
+        depth, width = matrix.kernel.shape
+        self.arrays.append(self._packing.pack_weight(matrix.kernel.T, matrix.bias))
+        return self._packing.matrix(self.arrays[-1], width, depth)
+
+    def prepare_norm(self, norm: NormSpec) -> np.ndarray:
+        gamma, is_rms = as_array(norm.gamma), norm.beta is None
+        beta = np.zeros_like(gamma) if is_rms else as_array(norm.beta)
+        return np.stack([gamma, beta, np.full_like(gamma, 0.0 if is_rms else 1.0)])
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -136,9 +146,3 @@ def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
     return Stack(
         matrices, norms, epsilons, options, first, last, np.array(outer_epsilons, "float32")
     )
-
-
-def _norm(norm: NormSpec) -> np.ndarray:
-    gamma, is_rms = as_array(norm.gamma), norm.beta is None
-    beta = np.zeros_like(gamma) if is_rms else as_array(norm.beta)
-    return np.stack([gamma, beta, np.full_like(gamma, 0.0 if is_rms else 1.0)])
