@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from annotated_types import Gt, Le
 
 from keras_attention.callbacks.base import RunCallback, updates_of
-from keras_attention.training.distribution import chief_says
+from keras_attention.training.agreement import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
 from keras_attention.utils.arguments import Count, Has, NotNegative, Positive, checked
 from keras_attention.utils.cooldown import cooldown_start, finishing_steps

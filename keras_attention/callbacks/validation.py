@@ -11,9 +11,9 @@ from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
 from keras_attention.evaluation.perplexity import PerplexityMeter
+from keras_attention.training.checkpoints import with_moving_average
 from keras_attention.training.distribution import computing_alone
 from keras_attention.training.losses import LabelSmoothedCrossentropy
-from keras_attention.training.moving_average import with_moving_average
 from keras_attention.utils.arguments import Count, Has, checked
 from keras_attention.utils.progress import activity
 

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         run.settings(SEARCH_SETTINGS)
         run.check_checkpoint(options.checkpoint)
         start_backend()
-        from keras_attention.recipes.from_checkpoint import checkpoint_translator
+        from keras_attention.recipes.finished_run import checkpoint_translator
 
         translator = checkpoint_translator(options.model, options.checkpoint, **search)
     if is_tensorflow:

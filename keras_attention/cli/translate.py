@@ -206,7 +206,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     given = {**_search_options(options), "show_progress": shows_progress}
     if options.checkpoint is not None:
         start_backend()
-        from keras_attention.recipes.from_checkpoint import checkpoint_translator
+        from keras_attention.recipes.finished_run import checkpoint_translator
 
         translator = checkpoint_translator(options.model, options.checkpoint, **given)
     elif options.ensemble or options.alignment:

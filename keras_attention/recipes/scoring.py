@@ -10,8 +10,8 @@ from keras import ops
 
 from keras_attention.decoding.translation import batches_of, padded
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.ops.operations import token_nll
 from keras_attention.spec.parts import check_finite
+from keras_attention.training.losses import negative_log_likelihoods
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.sides import encode_ended
 
@@ -81,7 +81,6 @@ def _scores(model: Any, tokenizer: Any, source: np.ndarray, target: np.ndarray) 
     start = np.full((len(target), 1), tokenizer.start_token_id, "int32")
     shifted = np.concatenate([start, target[:, :-1]], axis=1)
     logits = model({"encoder_token_ids": source, "decoder_token_ids": shifted}, training=False)
-    rows = ops.reshape(ops.cast(logits, "float32"), (-1, logits.shape[-1]))
-    losses = ops.convert_to_numpy(token_nll(rows, ops.reshape(target, (-1,))))
-    losses = losses.reshape(target.shape).astype("float64")
+    losses = negative_log_likelihoods(target, ops.cast(logits, "float32"))
+    losses = ops.convert_to_numpy(losses).astype("float64")
     return -np.where(target != tokenizer.pad_token_id, losses, 0.0)

@@ -19,9 +19,21 @@ from keras_attention.utils.agreed import agreed
 def largest_of_all(values: Sequence[float]) -> list[float]:
     """Return the largest of each number over all processes. All of them must call this at the same point."""
     gather = backend_choice(
-        "Training", jax=_largest_on_jax, torch=processes.largest_of_all, default=list
+        "Training",
+        jax=lambda own: _numbers_on_jax(own).max(0).tolist(),
+        torch=processes.largest_of_all,
+        default=list,
     )
     return gather(values)
+
+
+def chief_says(value: float) -> float:
+    """Return the chief's value, in every process: decisions about training must be the same in all of them.
+
+    All processes must call it at the same point. For clocks and signals, which differ between them.
+    """
+    gather = backend_choice("Training", jax=_numbers_on_jax, default=values_of_all)
+    return float(gather(value)[0])
 
 
 def values_of_all(value: Any) -> list[Any]:
@@ -32,10 +44,10 @@ def values_of_all(value: Any) -> list[Any]:
     return gather(value)
 
 
-def _largest_on_jax(values: Sequence[float]) -> list[float]:
-    if jax_process_count() == 1:
-        return list(values)
-    return _gathered(np.asarray(values, "float32")).max(0).tolist()
+def _numbers_on_jax(numbers: Any) -> np.ndarray:
+    """Return the numbers of each process, stacked."""
+    alone = jax_process_count() == 1
+    return np.asarray([numbers]) if alone else _gathered(np.asarray(numbers, "float32"))
 
 
 def _values_on_jax(value: Any) -> list[Any]:

@@ -25,7 +25,7 @@ from keras_attention.cli.models import preset_of
 from keras_attention.engine import select
 from keras_attention.interop.export_folder import EXPORT
 from keras_attention.recipes.aligning import with_details
-from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.order import save_model
 from keras_attention.utils import progress
 from keras_attention.utils.agreed import agreed, is_told_here
 from keras_attention.utils.run_folder import RunFolder

@@ -15,7 +15,7 @@ import pytest
 from keras_attention.cli import streams
 from keras_attention.cli.options import Parser
 from keras_attention.cli.streams import chunks_as_they_come, typed_text
-from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.order import save_model
 from keras_attention.utils import progress
 from keras_attention.utils.run_folder import RunFolder
 

@@ -10,7 +10,7 @@ import pytest
 
 from keras_attention import Adam, Tokenizer, TokenStore, Transformer, corpus_from_files, load_corpus
 from keras_attention.recipes import TranslationConfig, order
-from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.order import save_model
 from keras_attention.training.checkpoint_store import write_checkpoint
 from keras_attention.utils.run_folder import RunFolder
 

@@ -20,12 +20,12 @@ from keras_attention.recipes import (
     loop,
     train_translation,
 )
-from keras_attention.recipes.beside import WorkBeside
 from keras_attention.recipes.catalog import fine_tuning_recipe
 from keras_attention.recipes.config import NEWER
 from keras_attention.recipes.finished_run import FinishedRun
+from keras_attention.recipes.loop import WorkBeside
+from keras_attention.recipes.order import save_model
 from keras_attention.recipes.run import Run
-from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.start import start_of
 from keras_attention.utils.run_folder import RunFolder
 from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt

@@ -13,7 +13,7 @@ from keras_attention.cli.main import main
 from keras_attention.evaluation import Sentences
 from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
 from keras_attention.recipes.finished_run import FinishedRun
-from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.order import save_model
 from keras_attention.recipes.start import start_of
 from keras_attention.training.checkpoint_store import LORA
 from keras_attention.utils.run_folder import RunFolder

@@ -24,8 +24,8 @@ from keras_attention.recipes import checkpoint_translator, order
 from keras_attention.recipes.finished_run import FinishedRun
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
+from keras_attention.training.checkpoints import load_moving_average
 from keras_attention.training.distribution import Devices
-from keras_attention.training.moving_average import load_moving_average
 from keras_attention.utils.files import read_json, read_signed_json, write_json, write_signed_json
 from keras_attention.utils.run_folder import RunFolder
 from tests.helpers import contents

@@ -21,8 +21,7 @@ from keras_attention.callbacks.signals import StopTogether
 from keras_attention.data import ParallelText
 from keras_attention.recipes import train_translation
 from keras_attention.training import processes
-from keras_attention.training.agreement import check_agreement, check_same_texts
-from keras_attention.training.distribution import chief_says
+from keras_attention.training.agreement import check_agreement, check_same_texts, chief_says
 from tests.recipes.process_jobs import ROOT, SIZES, environment_of, started
 from tests.recipes.small_runs import SMALL, small_corpus
 
