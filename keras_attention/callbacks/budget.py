@@ -117,21 +117,18 @@ class Budget(RunCallback):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.seconds = state["seconds"]
-        updates, seconds = state.get("measured", (0, 0.0))
+        updates, seconds = state["measured"]
         self._measured_before = (updates, seconds)
-        self.compiling = state.get("compiling", 0.0)
-        self._limits_before = state.get("limits")
-        cools = state.get("cooldown")
-        self._cools = None if cools is None else Cooldown(**cools)
-        if self.is_outdated(state):  # A checkpoint from where the cool-down began.
-            self._cools = None
+        self.compiling = state["compiling"]
+        self._limits_before = state["limits"]
+        # An outdated one is of a checkpoint from where the cool-down began.
+        is_none = state["cooldown"] is None or self.is_outdated(state)
+        self._cools = None if is_none else Cooldown(**state["cooldown"])
 
     def is_outdated(self, state: Mapping[str, Any]) -> bool:
         """Whether a state is of a cool-down that another budget began."""
-        cools = state.get("cooldown")
-        if cools is None:
-            return False
-        return cools["limits"] != self._limits(is_early=cools["steps"] is not None)
+        cools = state["cooldown"]
+        return cools is not None and cools["limits"] != self._limits(cools["steps"] is not None)
 
     @property
     def _all_limits(self) -> list[float | None]:

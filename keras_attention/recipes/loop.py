@@ -256,7 +256,7 @@ class TrainingLoop:
 
     def _is_outdated(self, manifest: Mapping[str, Any]) -> bool:
         """Whether a checkpoint has updates of a cool-down that another budget began."""
-        state = manifest["callbacks"].get("Budget", {})
+        state = manifest["callbacks"]["Budget"]
         return self.budget.is_outdated(state) and manifest["updates"] > state["cooldown"]["updates"]
 
     def _monitor(self) -> TrainingMonitor:

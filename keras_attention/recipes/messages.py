@@ -110,11 +110,9 @@ def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
     settings = report["config"]
     names = [name for name in ("steps", "minutes") if settings[name] is not None]
     budget = " or ".join(f"--{name} (it had {settings[name]:,})" for name in names)
-    # A callback may have ended it. Older reports do not say.
-    lost_patience = report["training"].get("patience_is_over", True)
-    if settings["patience"] is not None and lost_patience and _ended_early(report):
+    if report["training"]["patience_is_over"] and _ended_early(report):
         return (
-            f"The validation {spoken_measure(settings.get('best_by'))} did not improve for "
+            f"The validation {spoken_measure(settings['best_by'])} did not improve for "
             f"{settings['patience']} epochs. To continue anyway, run the same command with a higher "
             "--patience."
         )
@@ -122,7 +120,7 @@ def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
         again = " It goes on from where the learning rate began to fall."
         return (
             f"To continue it, run the same command with a higher {budget}."
-            f"{again if settings.get('cooldown') else ''}"
+            f"{again if settings['cooldown'] else ''}"
         )
     return (
         "Its learning rate followed its budget to the end, so it cannot continue. To train longer, start a "
@@ -138,9 +136,8 @@ def spoken_measure(best_by: str | None) -> str:
 
 def _ended_early(report: Mapping[str, Any]) -> bool:
     settings, training = report["config"], report["training"]
-    minutes = training.get("training_minutes", training["minutes"])  # Older reports lack the first.
     return (settings["steps"] is None or training["updates"] < settings["steps"]) and (
-        settings["minutes"] is None or minutes < settings["minutes"] - 0.01
+        settings["minutes"] is None or training["training_minutes"] < settings["minutes"] - 0.01
     )
 
 
@@ -171,7 +168,7 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     synthetic = " (synthetic data)" if report["synthetic"] else ""
     averaged = training["averaged_checkpoints"]
     weights = f"the average of {averaged} checkpoints" if averaged > 1 else "the last checkpoint"
-    if report["config"].get("ema") is not None:
+    if report["config"]["ema"] is not None:
         weights = "the moving average of the weights"
     best = training.get("best_checkpoint")
     if best is not None and best["is_final"]:
@@ -200,7 +197,7 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     last, mean = report["last_validation_perplexity"], report["validation_perplexity"]
     if last < mean and not (best or {}).get("is_final"):
         remedy = "use --average 1 to take only the last one."
-        if report["config"].get("ema") is not None:
+        if report["config"]["ema"] is not None:
             remedy = "leave out --ema."
         lines.append(
             f"Averaging did not help this run: the last checkpoint alone has a validation perplexity of "

@@ -1,7 +1,6 @@
 """A run that starts from a pretrained model: its weights, its tokenizer, and an optimizer of its own."""
 
 import contextlib
-import dataclasses
 import io
 import itertools
 import shutil
@@ -21,7 +20,6 @@ from keras_attention.recipes import (
     train_translation,
 )
 from keras_attention.recipes.catalog import fine_tuning_recipe
-from keras_attention.recipes.config import NEWER
 from keras_attention.recipes.finished_run import FinishedRun
 from keras_attention.recipes.loop import WorkBeside
 from keras_attention.recipes.order import save_model
@@ -364,12 +362,3 @@ def test_the_command(start, tmp_path, capsys, refused_by):
     said = capsys.readouterr().err
     assert f"Model of '{start}', encoder frozen" in said and "Before the first update" in said
     assert RunFolder(run).settings()["freeze"] == "encoder"
-
-
-def test_a_run_of_before_has_no_such_settings(corpus, tmp_path):
-    """So that runs that were begun before can go on."""
-    plain = TranslationConfig(**{**SETTINGS, "steps": 2})
-    settings = Run(corpus, plain, tmp_path / "run").settings
-    assert not {"start_from", "freeze", "start_fingerprint"} & settings.keys()
-    missing = {*dataclasses.asdict(plain)} - settings.keys()
-    assert missing == {"start_from", "freeze", *NEWER}

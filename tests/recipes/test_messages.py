@@ -44,12 +44,13 @@ def report(bleu, updates=300, warmup_steps=60, perplexities=(50.0, 20.0, 19.0), 
             "training_minutes": 1.5,
             "averaged_checkpoints": 3,
             "history": history,
+            "patience_is_over": "patience" in budget,
         },
         "config": {
             "warmup_steps": warmup_steps,
             "steps": 300,
             "minutes": None,
-            "patience": None,
+            **dict.fromkeys(("patience", "cooldown", "best_by", "ema")),
             **budget,
         },
         "batches": {"batches": 11},
@@ -115,7 +116,7 @@ def test_a_finished_run_says_how_it_goes_on(tmp_path):
     folder = RunFolder(tmp_path / "run")
 
     def said(updates, can_go_on=True, **budget):
-        budget = {"steps": None, "minutes": None, "patience": None, **budget}
+        budget = {"steps": None, "minutes": None, **budget}
         return finished_text(folder, report(30.0, updates=updates, **budget), can_go_on)
 
     more = "To continue it, run the same command with a higher --steps (it had 300)."
