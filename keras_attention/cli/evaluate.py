@@ -161,8 +161,7 @@ def _compare_models(
 ) -> None:
     """Scores of several models and their significance, or the scores of one of another program."""
     from keras_attention.decoding.translator import Translator
-    from keras_attention.evaluation.report import Sentences
-    from keras_attention.recipes.compare import own_translations, runs_report
+    from keras_attention.evaluation.report import Sentences, own_translations, runs_report
 
     names = [name_of(model) for model in options.model]
     names = names if len({*names}) == len(names) else options.model

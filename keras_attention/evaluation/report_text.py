@@ -13,7 +13,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
     """Return the text of a report.
 
     Args:
-        report: What `evaluation_report` or `recipes.compare.runs_report` returned.
+        report: What `evaluation_report` or `runs_report` returned.
         title: Name of the run, for the headline.
 
     Returns:
