@@ -81,7 +81,7 @@ class TranslationScores(RunCallback):
         seconds: How long translating and scoring took last; None before.
 
     Raises:
-        ValueError: If the lists do not fit together, or an interval is not positive.
+        ValueError: If the lists do not fit together.
 
     Example:
 

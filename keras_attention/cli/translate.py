@@ -30,9 +30,7 @@ from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import NONE, Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import chunks_as_they_come
-from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.result_lines import result_lines
-from keras_attention.decoding.translation import check_head
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.files import atomic_file, check_destination
@@ -96,7 +94,11 @@ def _translate_lines(options: argparse.Namespace, program: str, source: Path | N
             written = files.enter_context(atomic_file(options.output, "w", is_new=True))
         name = str(source or "the standard input")
         progress = files.enter_context(Progress(None, name, enabled=shows))
-        asking, details = _reading_attention(translator, options)
+        asking, details = translator, None
+        if aligned := _aligned(options):
+            from keras_attention.recipes.aligning import reading_attention
+
+            asking, details = reading_attention(translator, aligned, options.alignment_head)
         is_split = options.split_sentences is not None
         unusual = UnusualTexts("sentences" if is_split else "lines", first=1)
         beside = LinesBeside(options, files)
@@ -235,18 +237,6 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     if note := _note_on_tags(translator.tokenizer):
         say(f"{program}: {note}")
     return translator
-
-
-def _reading_attention(translator: Any, options: argparse.Namespace) -> tuple[Any, Any]:
-    """Return what translates lines, and what adds alignments to their translations, or None."""
-    if options.markup:  # Needs no Keras.
-        check_head(translator.model, options.alignment_head)
-        return MarkedTranslator(translator, options.alignment_head), None
-    if not options.alignment:
-        return translator, None
-    from keras_attention.recipes.aligning import reading_attention
-
-    return reading_attention(translator, "alignment", options.alignment_head)
 
 
 def _aligned(options: argparse.Namespace) -> Literal["alignment", "markup"] | None:

@@ -1,4 +1,7 @@
-"""Where each word of a translation comes from, and how sure the model was of each token."""
+"""Where each word of a translation comes from, and how sure the model was of each token.
+
+Keras is imported only where a Keras model is asked: markup goes without.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,9 @@ from keras_attention.data.normalization import normalize
 from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.translation import asked_head, check_head, word_links
 from keras_attention.decoding.translator import Translation, Translator
-from keras_attention.recipes.scoring import token_log_probabilities
 from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.checks import check_choice, check_has
 from keras_attention.utils.sides import encode_ended
-from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention_viewer.alignment import ROWS, Alignments
 from keras_attention_viewer.codec import dequantize
 
@@ -61,6 +62,8 @@ def with_details(
     Raises:
         ValueError: If there is no such head, or the model has no attention to read.
     """
+    from keras_attention.recipes.scoring import token_log_probabilities
+
     model, tokenizer = translator.model, translator.tokenizer
     check_has("model", model, "a Keras model, whose attention can be read", "attention_scores")
     if len(texts) != len(translations):
@@ -172,6 +175,8 @@ def _error_rates(
     model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Any]
 ) -> tuple[Any, int]:
     """Return the alignment error rates (rows, layers, heads), or None; and the number of sentences."""
+    from keras_attention.visualization.attention_entries import attention_entries
+
     waiting = iter(alignments.items())
     shape: tuple[int, int] = (0, 0)
     measured: list[Alignments] = []
