@@ -25,8 +25,6 @@ from keras_attention_viewer.codec import dequantize
 
 # Pairs whose true alignments are compared, and how many of them are read at once.
 MEASURED, AT_ONCE = 500, 50
-# A head: number of its layer and its own, both from 0.
-Head = tuple[int, int]
 Found = Annotated[Translation, Has("a `Translation`", "text", "token_ids", "is_finished")]
 
 
@@ -49,10 +47,9 @@ def with_details(
         translator: The `Translator` of a Keras model, in which attention can be read.
         texts: The source texts.
         translations: For each of them its translations, as `translator.translate` has returned them.
-        head: The head of the cross-attention to ask, as its layer and its number, from 0; see
-            `alignment_head`. Defaults to the one that the model's card names: of a run, the head that learned
-            alignments or aligned best on its validation set. Else to the mean of all heads, which aligns
-            worse than the best one.
+        head: The head of the cross-attention to ask, as its layer and its number, from 0. Defaults to the one
+            that the model's card names: of a run, the head that learned alignments or aligned best on its
+            validation set. Else to the mean of all heads, which aligns worse than the best one.
         rows: Whether a row of the head stands for the word that is `"read"` there or the one that is
             `"predicted"`. Defaults to what the card says of that head, else to `"read"`.
 
@@ -112,25 +109,6 @@ def reading_attention(
     return translator, lambda texts, found: with_details(translator, texts, found, head)
 
 
-def alignment_head(
-    model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Sequence[tuple[int, int]]]
-) -> tuple[Head, str, float]:
-    """Return the head of the cross-attention that aligns best, by which rows, and its alignment error rate.
-
-    A row of a head stands for the word that the decoder reads there, `"read"`, or for the next one,
-    `"predicted"`. Content words count. The true alignments are those of pairs of text, as
-    `Corpus.alignments` holds them.
-
-    Raises:
-        ValueError: If no pair has a link to compare with.
-    """
-    rates, _ = _error_rates(model, tokenizer, alignments)
-    if rates is None:
-        raise ValueError("`alignments` has no link between words of the pairs' texts.")
-    rows, layer, head = _least(rates)
-    return (layer, head), [*ROWS][rows], float(rates[rows, layer, head])
-
-
 def _least(rates: np.ndarray) -> list[int]:
     """Return where the error rates (rows, layers, heads) are the least."""
     return list(map(int, np.unravel_index(rates.argmin(), rates.shape)))
@@ -142,7 +120,7 @@ def alignment_figures(
     """Return how well a model aligns words, where true alignments are known; else None.
 
     The head of a model without guided alignment is the one that aligns the validation set best, by the words
-    that its rows read or by those that they predict.
+    that its rows read or by those that they predict. Content words count.
     """
     known, chosen_by = (_known(corpus, part) for part in (split, "validation"))
     if not known or not (head or chosen_by):
@@ -192,8 +170,6 @@ def _error_rates(
             for each in measured:
                 each.add(dequantize(weights), entry)
             sentences += entry.header["alignment"] is not None
-    if not measured:
-        raise ValueError("`alignments` is empty: there is nothing to choose a head by.")
     rates = [rate for each in measured if (rate := each.error_rates()) is not None]
     if len(rates) < len(ROWS):  # No sentence has a true alignment.
         return None, sentences
