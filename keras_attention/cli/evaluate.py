@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.decoding_options import (
+    NAMES,
     add_search_options,
     choose_backend,
-    given_search_options,
 )
 from keras_attention.cli.models import (
     MODEL_HELP,
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         raise ValueError(
             f"One model needs --source-file and --reference-file.{own if is_own else ''}"
         )
-    search = given_search_options(options)
+    search = given(options, NAMES)
     if search and options.source_file is None:
         raise ValueError(f"{flag(next(iter(search)))} needs --source-file: nothing is translated.")
     choose_backend(options)

@@ -21,7 +21,6 @@ from keras_attention.cli.decoding_options import (
     add_search_options,
     choose_backend,
     expanded,
-    given_search_options,
     refuse_together,
     spread,
     translator_choices,
@@ -327,7 +326,7 @@ def _check_search(options: argparse.Namespace) -> None:
 
 def _search_options(options: argparse.Namespace) -> dict[str, Any]:
     languages = given(options, LANGUAGES)
-    return {**given_search_options(options), **translator_choices(options), **languages}
+    return {**given(options, NAMES), **translator_choices(options), **languages}
 
 
 def _translate_corpus(options: argparse.Namespace, many: dict[str, Any]) -> None:

@@ -45,8 +45,7 @@ def tokenized_bleu(
       U+001F, white space in Python, are cut at other places: score such text with the Perl script.
 
     Args:
-        hypotheses: Translations as plain text, not tokenised.
-        references: The reference of each translation, in the same order.
+        hypotheses, references: As of `corpus_bleu`.
         language: Language code of both, for abbreviations and apostrophes: the paper's is "de".
         references_are_tokenized: Whether the references are already tokenized by Moses, such as
             `newstest2013.tok.de` in the script. Then only their hyphens are split.
@@ -56,8 +55,7 @@ def tokenized_bleu(
 
     Raises:
         ImportError: If sacremoses is not installed.
-        ValueError: If the lists are empty, differ in length or hold anything but strings, or Moses does not
-            know the language.
+        ValueError: As `corpus_bleu`, and if Moses does not know the language.
 
     Example:
 

@@ -321,8 +321,7 @@ class Perplexity(_TokenMean):
 
     Args:
         name: Name of the metric. Defaults to `"perplexity"`.
-        pad_token_id: Label of padding, which is excluded. Defaults to 0.
-        **kwargs: `dtype`.
+        pad_token_id, **kwargs: As of `TokenAccuracy`.
 
     Example:
 
