@@ -27,7 +27,7 @@ from keras_attention.recipes.run import Run
 from keras_attention.recipes.start import start_of
 from keras_attention.utils.run_folder import RunFolder
 from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt
-from tests.recipes.small_runs import small_corpus, training_alone, untrained_run, write_files
+from tests.recipes.small_runs import training_alone, write_files
 from tests.visualization.event_files import read_values
 
 # Of each backend: what LoRA leaves frozen (test_lora_runs.py), and the loops of test_run.py.
@@ -47,19 +47,6 @@ SETTINGS = {
 
 # As no one would train: the weights move by their own size.
 HARMFUL = {"model_arguments": {}, "peak_learning_rate": 0.1, "cooldown": 0.5, "warmup_steps": 1}
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("start")
-    untrained_run(folder)
-    save_model(Translator.from_run(folder).model, RunFolder(folder))  # beside it, its spec
-    return folder
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return small_corpus(tmp_path_factory.mktemp("text"))
 
 
 def config(start, **changes):
@@ -329,18 +316,6 @@ def test_another_start_is_another_run(start, corpus, tmp_path):
     save_model(model, RunFolder(changed))
     with pytest.raises(ValueError, match="the pretrained model that it starts from differs"):
         train_translation(corpus, config(changed, steps=2), tmp_path / "run")
-
-
-def test_what_the_pretrained_model_decides_is_refused(start, tmp_path):
-    for arguments in ({"num_layers": 3}, {"hidden_dim": 16}):
-        with pytest.raises(
-            ValueError, match=f"{[*arguments][0]}', which the model of `start_from`"
-        ):
-            config(start, model_arguments=arguments)
-    with pytest.raises(ValueError, match="`freeze` .'encoder'.* is for a pretrained model"):
-        TranslationConfig(steps=3, freeze="encoder")
-    with pytest.raises(ValueError, match="`start_share` .0.3.* is for a pretrained model"):
-        TranslationConfig(steps=3, start_share=0.3)
 
 
 def test_the_command(start, tmp_path, capsys, refused_by):

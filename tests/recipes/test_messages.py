@@ -195,6 +195,8 @@ def test_a_pretrained_model_says_how_it_is_trained():
     config = TranslationConfig(steps=1, start_from="a/b", freeze="encoder", label_smoothing=0.05)
     name = "of 'a/b', encoder frozen, dropout 0.25, label smoothing 0.05, float32"
     assert model_text(Counted(), config, Counted()).startswith(f"Model {name}: 2.5 M parameters")
+    adapted = dataclasses.replace(config, freeze=None, lora=4)
+    assert "'a/b', all frozen but LoRA of rank 4, dro" in model_text(Counted(), adapted, Counted())
 
 
 @pytest.mark.parametrize(

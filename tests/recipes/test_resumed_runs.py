@@ -104,11 +104,6 @@ def last_checkpoint(folder):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write_files(tmp_path_factory.mktemp("text"), "mine", 0, 60)
-
-
-@pytest.fixture(scope="module")
 def disturbed(files, tmp_path_factory):
     """The folder of a run that two signals stopped on its way, and two when it had trained; what
     happened then, its first report.
@@ -390,14 +385,6 @@ def test_patience_goes_by_the_same_measure(
     said = "".join(capsys.readouterr())
     assert "chrf of the validation set has not risen above 9.000 for 2 epochs" in said
     assert "The validation chrF did not improve for 2 epochs." in said
-
-
-def test_another_best_is_another_run(files, disturbed, refused_by):
-    assert "best_by: None there, 'bleu' asked for" in refused_by(
-        train, files, disturbed[0], STEPS, dataclasses.replace(TINY, best_by="bleu")
-    )
-    with pytest.raises(ValueError, match="'best' needs `best_by`"):
-        dataclasses.replace(TINY, final_model="best")
 
 
 def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys, refused_by):

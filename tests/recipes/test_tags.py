@@ -99,8 +99,6 @@ def test_the_prefix_of_a_run_is_in_its_text_and_its_translator(tmp_path, capsys)
     further = {"start_from": str(tmp_path / "run"), "model_arguments": {}}
     with pytest.raises(ValueError, match="'<2fr>', which the vocabulary does not know.*<2de>"):
         Resolved(dataclasses.replace(TINY, **further, source_prefix="<2fr>")).check_model()
-    with pytest.raises(ValueError, match="`symbols`.*`start_from`"):
-        dataclasses.replace(TINY, **further, symbols=("<x>",))
     tokenizer = Resolved(dataclasses.replace(TINY, **further)).tokenizer(corpus, tmp_path / "new")
     assert tokenizer.source_prefix == "<2de>"
 
