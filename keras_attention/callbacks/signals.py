@@ -13,7 +13,7 @@ from keras_attention.utils.arguments import checked
 
 # Ctrl-C, a cluster's warning, a terminal that was closed, Ctrl-\; Windows has the first two.
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+SIGNALS = [number for number in signal.Signals if number.name in NAMES]
 
 
 class TrainingStopped(KeyboardInterrupt):
