@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -18,6 +19,7 @@ from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes import results
 from keras_attention.recipes.attention import SHOWN, attention_log, middling_pairs
+from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.loop import train_to_end
 from keras_attention.recipes.messages import (
@@ -30,6 +32,7 @@ from keras_attention.recipes.messages import (
 from keras_attention.recipes.run import Run
 from keras_attention.spec import SpecError
 from keras_attention.spec.files import save_spec
+from keras_attention.training.checkpoint_store import set_aside
 from keras_attention.training.checkpoints import save_average
 from keras_attention.training.distribution import device_kind
 from keras_attention.utils.arguments import checked
@@ -142,14 +145,7 @@ def average(run: Run) -> None:
 
     With `start_share` the model gets the mean of that and of the pretrained weights, which is kept there.
     """
-    chosen, intact = run.chosen, []
-    for path in chosen.averaged():
-        try:
-            CHECKPOINT.read(path)
-        except DamagedFile as error:
-            say(f"{error} The average leaves this checkpoint out.")
-        else:
-            intact.append(path)
+    chosen, intact = run.chosen, _intact(run.chosen)
     with activity(f"averaging {counted(len(intact), 'checkpoint')}"):
         save_average(run.model, run.folder.average, intact, True, chosen.load)
     run.training["averaged_checkpoints"] = len(intact)
@@ -168,6 +164,18 @@ def average(run: Run) -> None:
         with activity(f"keeping {share:.0%} of the pretrained weights"):
             load = chosen.load_mixed(restart)
             save_average(run.model, run.folder.average, intact, True, load)
+
+
+def _intact(chosen: ChosenCheckpoints) -> list[Path]:
+    """Return the checkpoints to average. Damaged ones get other names: the evaluation finds none, either."""
+    paths = chosen.averaged()
+    for path in paths:
+        try:
+            CHECKPOINT.read(path)
+        except DamagedFile as error:
+            say(f"{error} It is kept as '{set_aside(path).name}'; the average leaves it out.")
+            return _intact(chosen)
+    return paths
 
 
 def save(run: Run) -> None:

@@ -264,6 +264,23 @@ def test_a_run_that_is_finished_early_is_the_run_with_the_smaller_budget(files, 
     assert last_checkpoint(folder) == f"update-{MORE_STEPS:08d}"
 
 
+def test_a_damaged_checkpoint_is_left_out_of_the_average(files, tmp_path, monkeypatch, capsys):
+    """Of the one that is averaged, and of the systems that the report compares."""
+    config = dataclasses.replace(TINY, checkpoint_updates=2, averaged_checkpoints=3)
+    average = order.average
+
+    def damaged(run):
+        path = run.folder.checkpoints / "update-00000008" / "model.weights.h5"
+        path.write_bytes(path.read_bytes()[:-1])
+        average(run)
+
+    monkeypatch.setattr(order, "average", damaged)
+    report = train(files, tmp_path / "run", config=config)
+    assert report["training"]["averaged_from"] == ["update-00000006", "update-00000010"]
+    assert list(report["evaluation"]["systems"])[-1] == "average of 2"
+    assert "kept as 'aside-1-update-00000008'; the average leaves it out" in capsys.readouterr().err
+
+
 def test_without_a_cooldown_finishing_takes_what_is_there(files, tmp_path, capsys):
     folder = tmp_path / "run"
     assert stopped(files, folder, signal.SIGINT, 6) == 130
