@@ -285,7 +285,7 @@ def plan_training(
     started = time.monotonic()
     run = Run(corpus, config, folder or "plan")
     if folder is None:  # Nothing is written into the folder of a run that is only planned.
-        run.shared = _plan_folder(corpus, config)
+        run.shared = _plan_folder(run)
     run.resolved.check(corpus.train)
     _ = run.alignments  # Wrong ones are refused before the tokenizer is trained.
     stages = parse_mixture(config.mixture, corpus.parts)
@@ -329,12 +329,15 @@ def plan_training(
     )
 
 
-def _plan_folder(corpus: Corpus, config: TranslationConfig) -> Path:
+def _plan_folder(run: Run) -> Path:
     """Where tokenizer and store of a plan are kept for the next one."""
+    corpus, config, start = run.corpus, run.config, run.resolved.start
     name = (
         f"{corpus.train.fingerprint()[:16]}-{config.tokenizer_algorithm}-{config.vocabulary_size}"
     )
     tags = [*corpus.symbols, *config.symbols, config.source_prefix]
+    if start is not None:  # whose tokenizer it is, for languages of the corpus
+        tags += [start.fingerprint(), corpus.source_language, corpus.target_language]
     if any(tags):
         name += f"-{hashlib.sha256(repr(tags).encode()).hexdigest()[:16]}"
     return cache_folder("plans") / name
