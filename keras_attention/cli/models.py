@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.parallel_text import FilePairs
+from keras_attention.data.text_files import language_of_file
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.presets import TRAINED
 from keras_attention.utils.progress import say
@@ -94,9 +96,6 @@ def _shown(row: dict[str, Any]) -> str:
 def _measured(
     model: str, source: Path, reference: Path, named: Mapping[str, str]
 ) -> dict[str, Any]:
-    from keras_attention.data.parallel_text import FilePairs
-    from keras_attention.data.text_files import language_of_file
-
     pairs = list(FilePairs(source, reference))
     texts, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     told = languages_for(model, named)

@@ -13,8 +13,12 @@ from keras_attention.training.joining import check_workers, join_on_jax
 from keras_attention.utils.arguments import Count, checked
 from keras_attention.utils.backend import running_backend
 
-# Strategy -> the backends that have it.
-STRATEGIES = {"mirrored": ("tensorflow",), "data_parallel": ("jax", "torch")}
+Strategy = Literal["mirrored", "data_parallel"]
+# The backends that have it.
+STRATEGIES: dict[Strategy, tuple[str, ...]] = {
+    "mirrored": ("tensorflow",),
+    "data_parallel": ("jax", "torch"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Devices:
 @contextlib.contextmanager
 @checked
 def distribution_scope(
-    strategy: Literal["mirrored", "data_parallel"] | None = None, replicas: Count | None = None
+    strategy: Strategy | None = None, replicas: Count | None = None
 ) -> Iterator[Devices]:
     """Trains on many devices: build and train a model inside this scope.
 
@@ -216,7 +220,7 @@ def update_where(
     )
 
 
-def _check_strategy(strategy: str | None, replicas: int | None) -> None:
+def _check_strategy(strategy: Strategy | None, replicas: int | None) -> None:
     backend = running_backend()
     if strategy is None:
         if replicas not in (None, 1):
