@@ -26,7 +26,7 @@ from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.parallel_text import FilePairs
-from keras_attention.data.text_files import is_pipe, language_of_file
+from keras_attention.data.text_files import existing_file, language_of_file
 from keras_attention.interop.hub import is_handle
 from keras_attention.utils.arguments import Count
 from keras_attention.utils.files import check_destination, write_json
@@ -63,9 +63,6 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         check_destination(options.output)
     if (options.source_file is None) != (options.reference_file is None):
         raise ValueError("--source-file and --reference-file belong together.")
-    for file in (options.source_file, options.reference_file):
-        if file is not None and not file.is_file() and not is_pipe(file):
-            raise FileNotFoundError(f"'{file}' does not exist.")
     model = options.model[0]
     is_own = len(options.model) == 1 and is_run(model)
     if not is_own:
@@ -94,8 +91,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
     add = adding(parser)
     add("MODEL", f"{MODEL_HELP}; several are compared with the first", nargs="+")
-    add("--source-file FILE", "sentences to translate, one per line", Path)
-    add("--reference-file FILE", "their reference translations, line by line", Path)
+    add("--source-file FILE", "sentences to translate, one per line", existing_file)
+    add("--reference-file FILE", "their reference translations, line by line", existing_file)
     add("--output FILE", "a new file for all figures of the report, as JSON (none)", Path)
     name = "name of these sentences in the report (the name of the source file)"
     add("--name TEXT", name, typed_text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from keras_attention.data.filters import Filters
 from keras_attention.data.model_card import UNNAMED
 from keras_attention.data.parallel_text import FilePairs, ParallelText
-from keras_attention.data.text_files import existing_file, is_pipe, language_of_file, unpacked_name
+from keras_attention.data.text_files import existing_file, language_of_file, unpacked_name
 
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
@@ -125,9 +125,6 @@ class TextOptions:
 
     def _check_files(self) -> None:
         """Refuse missing files and those that are given twice; pipes are read now, as it goes only once."""
-        for file in self.files:
-            if not file.is_file() and not is_pipe(file):
-                raise FileNotFoundError(f"There is no file '{file}'.")
         for name in (*PATHS[1:], *PAIRS):
             value = getattr(self, name)
             if isinstance(value, list | tuple):

@@ -100,12 +100,10 @@ def _jax_scope(replicas: int | None) -> Iterator[Devices]:
         yield Devices(len(names), distribution.num_processes, process_index())
 
 
-def available_devices(strategy: str | None) -> int:
+def available_devices(strategy: str) -> int:
     """Return the number of devices that a strategy would use."""
     if strategy == "mirrored":
         return len(_tensorflow_devices())
-    if strategy is None:
-        return 1
     return backend_choice(
         "A strategy",
         torch=lambda: (processes.launched() or (0, 1))[1],
