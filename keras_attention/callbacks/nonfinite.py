@@ -122,11 +122,6 @@ class StopOnNonFinite(RunCallback):
         return "\n".join(lines)
 
 
-def has_diverged(model: keras.Model) -> bool:
-    """Whether a gradient or the state of a model is not finite: its outputs are then meaningless."""
-    return first_nonfinite(model) is not None
-
-
 @contextlib.contextmanager
 def warning_if_diverged(what_is_missing: str) -> Iterator[None]:
     """Warn where the outputs of a model are not finite: it has diverged since it was asked."""
