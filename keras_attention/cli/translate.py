@@ -34,7 +34,6 @@ from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say
-from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 from keras_attention.utils.sides import LANGUAGES
 
 # Characters of a line; one of 10 MB would take gigabytes.
@@ -205,12 +204,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         made = [_translator(argparse.Namespace(**each), program, False) for each in (first, second)]
         return made[0].then(made[1])
     given = {**_search_options(options), "show_progress": shows_progress}
-    if options.checkpoint is not None:
-        start_backend()
-        from keras_attention.recipes.finished_run import checkpoint_translator
-
-        translator = checkpoint_translator(options.model, options.checkpoint, **given)
-    elif options.ensemble or options.alignment:
+    if options.checkpoint is None and (options.ensemble or options.alignment):
         start_backend()
         translator = keras_translator(options.model, **given)
         if options.ensemble:
@@ -218,7 +212,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     else:
         if options.phrases_file or options.glossary:
             start_backend()
-        translator = light_translator(options.model, **given)
+        translator = light_translator(options.model, options.checkpoint, **given)
     if options.source_prefix is not None:
         # A copy: the same model, read once, may translate again without.
         tokenizer = copy.copy(translator.tokenizer)
@@ -287,13 +281,9 @@ def _check_search(options: argparse.Namespace) -> None:
     """Refuse what needs no backend to be refused, which takes long to start."""
     from keras_attention.decoding.translator import Translator
 
-    if options.checkpoint is None:
-        named = LANGUAGES if options.then is None else LANGUAGES[:1]
-        settings = check_model(options.model, **given(options, named))
-    else:
-        run = RunFolder(options.model)
-        settings = run.settings(SEARCH_SETTINGS)
-        run.check_checkpoint(options.checkpoint)
+    named = LANGUAGES if options.then is None else LANGUAGES[:1]
+    settings = check_model(options.model, options.checkpoint, **given(options, named))
+    if options.checkpoint is not None:
         refuse_together(options, ("ensemble",), "--checkpoint")
     if options.then is not None:
         refuse_together(options, NOT_TWICE, "--then")
