@@ -22,7 +22,6 @@ from keras_attention.utils.files import read_json, write_atomically, write_json
 from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
 
-SECTION = "evaluation"
 START = "before training"
 BEST, LAST, MIXED = "best by ", "last checkpoint ", "with "
 
@@ -223,7 +222,7 @@ def write_report(
                 f"'{json_file}' is the report of another run: it does not match the config.json in its "
                 "folder. Nothing was written. Move it away."
             )
-    whole[SECTION] = {name: value for name, value in report.items() if name != "translations"}
+    whole["evaluation"] = {name: value for name, value in report.items() if name != "translations"}
     write_atomically(text_file, report_text(report, title=run_folder.name))
     write_json(json_file, whole)  # Last: a run with this file is finished.
     return text_file, json_file

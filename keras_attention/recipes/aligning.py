@@ -109,11 +109,6 @@ def reading_attention(
     return translator, lambda texts, found: with_details(translator, texts, found, head)
 
 
-def _least(rates: np.ndarray) -> list[int]:
-    """Return where the error rates (rows, layers, heads) are the least."""
-    return list(map(int, np.unravel_index(rates.argmin(), rates.shape)))
-
-
 def alignment_figures(
     corpus: Corpus, split: str, model: Any, tokenizer: Any, head: Sequence[int] | None
 ) -> dict[str, Any] | None:
@@ -129,8 +124,9 @@ def alignment_figures(
     chosen = rates if head else _error_rates(model, tokenizer, chosen_by)[0]
     if rates is None or chosen is None:
         return None
-    # Guided alignment teaches the words that are read.
-    place = (0, *head) if head else tuple(_least(chosen))
+    place = tuple(map(int, np.unravel_index(chosen.argmin(), chosen.shape)))
+    if head:
+        place = 0, *head  # Guided alignment teaches the words that are read.
     return {
         "head": [*place[1:]],
         "rows": [*ROWS][place[0]],

@@ -72,9 +72,11 @@ def model_text(model: Any, config: TranslationConfig, batches: TokenBatches) -> 
             f"of '{config.start_from}'{frozen}, {rates}{f', {share}' if config.start_share else ''}"
         )
     compiles = backend_choice("A message", torch="", default=" compiles first, which")
+    count = model.count_params()
+    size = f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}"
     first, does = ("batch", "does") if model.slow_batches == 1 else ("two batches", "do")
     return (
-        f"Model {name}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
+        f"Model {name}, {config.dtype}: {size} parameters, trained on "
         f"{batches.statistics()['pairs']:,} pairs an epoch. The first {first} of each of the "
         f"{len(batches.shape_statistics())} shapes{compiles} {does} not count as training."
     )
@@ -284,7 +286,3 @@ def _command(name: str) -> str:
 def _as_typed(path: Path) -> str:
     """Return a path, relative to the current folder if it is inside."""
     return os.fspath(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _millions(number: int) -> str:
-    return f"{number / 1e6:.1f} M" if number >= 1e5 else f"{number:,}"
