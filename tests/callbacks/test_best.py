@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_attention import average_checkpoints
-from keras_attention.callbacks import BestCheckpoint, Checkpoints, Stop, StopWithoutGain
+from keras_attention.callbacks import BestCheckpoint, Budget, Checkpoints, Stop, StopWithoutGain
 from keras_attention.training import select_checkpoints
 
 pytestmark = pytest.mark.backends("torch")
@@ -168,6 +168,11 @@ def test_more_patience_goes_on_with_what_had_ended():
         stop.set_state(json.loads(json.dumps(first.get_state())))
     assert same.is_over and not more.is_over
     assert epochs(more, [4, 4]) == [False, True]
+
+
+def test_a_budget_without_a_cooldown_is_refused():
+    with pytest.raises(ValueError, match="`budget` must have a `cooldown`"):
+        StopWithoutGain(1, budget=Budget(steps=9))
 
 
 def test_an_epoch_that_was_cut_short_does_not_count():
