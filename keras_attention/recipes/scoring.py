@@ -33,21 +33,12 @@ def log_probabilities(
             f"Every source needs its translation. Received: {len(sources)} sources, "
             f"{len(translations)} translations"
         )
-    source_ids, target_ids = ids_of_pairs(tokenizer, sources, translations)
+    source_ids = encode_ended(tokenizer, sources, "source")
+    target_ids = encode_ended(tokenizer, translations, "target")
     if unusual is not None:
         unusual.add(source_ids, tokenizer, unusual.longest)
     scores = token_log_probabilities(model, tokenizer, source_ids, target_ids, show_progress)
     return [float(row.sum()) for row in scores]
-
-
-def ids_of_pairs(
-    tokenizer: Any, sources: Sequence[str], translations: Sequence[str]
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the token ids of sources and of translations, each with its end token."""
-    return (
-        encode_ended(tokenizer, sources, "source"),
-        encode_ended(tokenizer, translations, "target"),
-    )
 
 
 def token_log_probabilities(
