@@ -63,6 +63,8 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         check_destination(options.output)
     if (options.source_file is None) != (options.reference_file is None):
         raise ValueError("--source-file and --reference-file belong together.")
+    for name, file in given(options, ("source_file", "reference_file")).items():
+        setattr(options, name, existing_file(file))
     model = options.model[0]
     is_own = len(options.model) == 1 and is_run(model)
     if not is_own:
@@ -91,8 +93,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
     add = adding(parser)
     add("MODEL", f"{MODEL_HELP}; several are compared with the first", nargs="+")
-    add("--source-file FILE", "sentences to translate, one per line", existing_file)
-    add("--reference-file FILE", "their reference translations, line by line", existing_file)
+    add("--source-file FILE", "sentences to translate, one per line", Path)
+    add("--reference-file FILE", "their reference translations, line by line", Path)
     add("--output FILE", "a new file for all figures of the report, as JSON (none)", Path)
     name = "name of these sentences in the report (the name of the source file)"
     add("--name TEXT", name, typed_text)
