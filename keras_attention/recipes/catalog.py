@@ -80,38 +80,77 @@ RECIPES = {
     "wmt16_en_de_big": dataclasses.replace(WMT14, preset="big", **BIG),
 }
 
-# The user's own text: (up to this many training pairs, the settings of COLUMNS, further ones). With more text
-# a larger model pays off and needs more updates. All runs end early if the validation perplexity stops
-# improving. The longest sentences of any text fit: `max_length` is at most `batch_tokens` divided by
-# `row_multiple`.
+# The user's own text: (up to this many training pairs, these settings). With more text a larger model pays
+# off and needs more updates. All runs end early if the validation perplexity stops improving. The longest
+# sentences of any text fit: `max_length` is at most `batch_tokens` divided by `row_multiple`.
 # The rate stays at its peak until a cool-down, so that the budget may change. After 700 updates on 6,000
 # pairs (LibreOffice help), the validation perplexity was 65.2 with half a cosine from 0.004 on; with a
 # cool-down 54.5 from 0.004 on, 51.9 from 0.0028 on, 55.3 from 0.002 on. Cool-downs along 1 - sqrt were 0.6
 # to 0.9 worse. The last checkpoint alone was better than a mean with earlier ones.
-COOLDOWN: dict[str, Any] = {"cooldown": 0.2, "averaged_checkpoints": 1}
 NORMALIZED_FIRST: dict[str, Any] = {"normalize_first": True}  # tolerates a high rate early
-COLUMNS = (
-    *("preset", "vocabulary_size", "batch_tokens", "steps"),
-    *("warmup_steps", "peak_learning_rate", "patience"),
-)
-ROWS: tuple[Any, ...] = (
-    (1_000, "tiny", 600, 1024, 600, 60, 0.002, 20, {"max_length": 128, "max_shapes": 4}),
-    (20_000, "tiny", 2000, 1536, 2000, 150, 0.003, 8, {"max_length": 192, "max_shapes": 6}),
-    (200_000, "small", 6000, 2048, 12_000, 400, 0.002, 5, {"max_shapes": 12}),
-    (2_000_000, "medium", 16_000, 8192, 40_000, 2000, 0.001, 3, {"bleu_every": 1}),
-)
+COOLDOWN: dict[str, Any] = {"cooldown": 0.2, "averaged_checkpoints": 1}
 BY_SIZE: list[tuple[float, TranslationConfig]] = [
-    *(
-        (
-            largest,
-            TranslationConfig(
-                model_arguments=NORMALIZED_FIRST,
-                **dict(zip(COLUMNS, row, strict=True)),
-                **more,
-                **COOLDOWN,
-            ),
-        )
-        for largest, *row, more in ROWS
+    (
+        1_000,
+        TranslationConfig(
+            preset="tiny",
+            model_arguments=NORMALIZED_FIRST,
+            vocabulary_size=600,
+            batch_tokens=1024,
+            max_length=128,
+            max_shapes=4,
+            steps=600,
+            warmup_steps=60,
+            peak_learning_rate=0.002,
+            **COOLDOWN,
+            patience=20,
+        ),
+    ),
+    (
+        20_000,
+        TranslationConfig(
+            preset="tiny",
+            model_arguments=NORMALIZED_FIRST,
+            vocabulary_size=2000,
+            batch_tokens=1536,
+            max_length=192,
+            max_shapes=6,
+            steps=2000,
+            warmup_steps=150,
+            peak_learning_rate=0.003,
+            **COOLDOWN,
+            patience=8,
+        ),
+    ),
+    (
+        200_000,
+        TranslationConfig(
+            preset="small",
+            model_arguments=NORMALIZED_FIRST,
+            vocabulary_size=6000,
+            batch_tokens=2048,
+            max_shapes=12,
+            steps=12_000,
+            warmup_steps=400,
+            peak_learning_rate=0.002,
+            **COOLDOWN,
+            patience=5,
+        ),
+    ),
+    (
+        2_000_000,
+        TranslationConfig(
+            preset="medium",
+            model_arguments=NORMALIZED_FIRST,
+            vocabulary_size=16_000,
+            batch_tokens=8192,
+            steps=40_000,
+            warmup_steps=2000,
+            peak_learning_rate=0.001,
+            **COOLDOWN,
+            patience=3,
+            bleu_every=1,
+        ),
     ),
     (math.inf, dataclasses.replace(WMT14, vocabulary_size=32_000, patience=3)),
 ]
