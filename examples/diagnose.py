@@ -26,6 +26,7 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.decoding.hypotheses import penalty
 from keras_attention.utils.files import atomic_file
+from keras_attention.utils.sides import encode_ended
 
 TOLERANCE = 1e-3  # scores of one text by two computations differ by less
 KINDS = {
@@ -70,11 +71,12 @@ def reference_scores(
     translator: Translator, sources: Sequence[str], references: Sequence[str]
 ) -> list[float]:
     """Return the score of each reference, as the search would give it."""
-    from keras_attention.recipes.scoring import ids_of_pairs, token_log_probabilities
+    from keras_attention.recipes.scoring import token_log_probabilities
 
     model, tokenizer = translator.model, translator.tokenizer
-    ids = ids_of_pairs(tokenizer, sources, references)
-    rows = token_log_probabilities(model, tokenizer, *ids, translator.show_progress)
+    read = encode_ended(tokenizer, sources, "source")
+    scored = encode_ended(tokenizer, references, "target")
+    rows = token_log_probabilities(model, tokenizer, read, scored, translator.show_progress)
     return [float(row.sum() / penalty(len(row), translator.length_penalty, np)) for row in rows]
 
 

@@ -36,7 +36,7 @@ from keras_attention import (
     Transformer,
     load_corpus,
 )
-from keras_attention.training import distribution_scope
+from keras_attention.training.distribution import Strategy, distribution_scope
 
 TOLERANCE = 1e-5
 
@@ -84,7 +84,7 @@ def make_store(folder: Path) -> Path:
     return TokenStore.build(folder, text, tokenizer).folder
 
 
-def train(options: argparse.Namespace, strategy: str | None) -> dict[str, list[float]]:
+def train(options: argparse.Namespace, strategy: Strategy | None) -> dict[str, list[float]]:
     """Train; return the loss of every update, and all weights."""
     with distribution_scope(strategy) as devices:
         rows = options.processes * options.accumulation_steps

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from keras_attention.callbacks.base import RunCallback, Stop, updates_of
-from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
+from keras_attention.callbacks.nonfinite import warning_if_diverged
 from keras_attention.evaluation.head_importance import head_importance
+from keras_attention.training.checkpoint_store import first_nonfinite
 from keras_attention.training.distribution import computing_alone
 from keras_attention.utils.arguments import Count, Has, checked
 from keras_attention.utils.progress import activity
@@ -152,7 +153,7 @@ class AttentionLog(RunCallback):
 
     def _log(self, step: int, with_importance: bool = False) -> None:
         """Add an entry of the current model, once per step."""
-        if step <= self._logged or has_diverged(self.model):
+        if step <= self._logged or first_nonfinite(self.model):
             return
         self._logged = step
         with self._paused(), warning_if_diverged(f"No attention was logged at step {step}."):
@@ -163,7 +164,7 @@ class AttentionLog(RunCallback):
 
     def _log_output(self, step: int) -> None:
         """Add the attention on the model's own translations, once per step."""
-        if self.translate is None or step <= self._logged_output or has_diverged(self.model):
+        if self.translate is None or step <= self._logged_output or first_nonfinite(self.model):
             return
         self._logged_output = step
         with self._paused(), warning_if_diverged(f"No translation was logged at step {step}."):

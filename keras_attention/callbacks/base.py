@@ -31,11 +31,6 @@ class Stop:
         """Whether a signal ends the training, to be continued later."""
         return self.signal_name is not None
 
-    @property
-    def cuts_epoch(self) -> bool:
-        """Whether a signal ends the training within an epoch: the rest of the epoch is done later."""
-        return self.interrupts and self.within_epoch
-
 
 class RunCallback(keras.callbacks.Callback):
     """A callback of a training that can be stopped within an epoch and resumed exactly.
@@ -91,7 +86,8 @@ class RunCallback(keras.callbacks.Callback):
             self.stop.within_epoch = self._done < steps
         elif self.model is not None:
             self.stop.within_epoch = self.model.stop_training
-        if not self.stop.cuts_epoch:
+        # Of an epoch that a signal cuts short, the rest is done later.
+        if not (self.stop.interrupts and self.stop.within_epoch):
             self.after_epoch(epoch, {} if logs is None else logs)
 
 

@@ -143,9 +143,6 @@ class StopWithoutGain(RunCallback):
     Attributes:
         is_over: Whether the patience is over.
 
-    Raises:
-        ValueError: If `patience` is not positive.
-
     Example:
 
     >>> import keras
@@ -165,10 +162,14 @@ class StopWithoutGain(RunCallback):
         patience: Count | None,
         monitor: str = "val_perplexity",
         stop: Stop | None = None,
-        budget: Annotated[Budget, Has("a Budget", "finish", "cools_from")] | None = None,
+        budget: Annotated[Budget, Has("a Budget", "finish", "cooldown")] | None = None,
         mode: Literal["min", "max"] = "min",
     ):
         super().__init__(stop)
+        if budget is not None and budget.cooldown is None:
+            raise ValueError(
+                "`budget` must have a `cooldown`, which begins when the patience is over."
+            )
         self.patience = patience
         self.monitor = monitor
         self.budget = budget

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from annotated_types import Gt, Le
 
 from keras_attention.callbacks.base import RunCallback
-from keras_attention.training.distribution import chief_says
+from keras_attention.training.agreement import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
 from keras_attention.utils.arguments import Count, Has, NotNegative, Positive, checked
 from keras_attention.utils.cooldown import cooldown_start, finishing_steps
@@ -67,9 +67,6 @@ class Budget(RunCallback):
         untimed: Numbers of the batches of this epoch whose time does not count.
         untimed_seconds: Seconds that such batches took in this start.
         compiling: The same of the start where they took longest.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
 
     @checked
@@ -118,21 +115,18 @@ class Budget(RunCallback):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.seconds = state["seconds"]
-        updates, seconds = state.get("measured", (0, 0.0))
+        updates, seconds = state["measured"]
         self._measured_before = (updates, seconds)
-        self.compiling = state.get("compiling", 0.0)
-        self._limits_before = state.get("limits")
-        cools = state.get("cooldown")
-        self._cools = None if cools is None else Cooldown(**cools)
-        if self.is_outdated(state):  # A checkpoint from where the cool-down began.
-            self._cools = None
+        self.compiling = state["compiling"]
+        self._limits_before = state["limits"]
+        # An outdated one is of a checkpoint from where the cool-down began.
+        is_none = state["cooldown"] is None or self.is_outdated(state)
+        self._cools = None if is_none else Cooldown(**state["cooldown"])
 
     def is_outdated(self, state: Mapping[str, Any]) -> bool:
         """Whether a state is of a cool-down that another budget began."""
-        cools = state.get("cooldown")
-        if cools is None:
-            return False
-        return cools["limits"] != self._limits(is_early=cools["steps"] is not None)
+        cools = state["cooldown"]
+        return cools is not None and cools["limits"] != self._limits(cools["steps"] is not None)
 
     @property
     def _all_limits(self) -> list[float | None]:

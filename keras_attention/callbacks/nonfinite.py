@@ -38,9 +38,6 @@ class StopOnNonFinite(RunCallback):
     Attributes:
         error: The `NonFiniteTraining` that ended training, or None. It is raised when training ends, and
             keeps Keras from calling the callbacks after this one: put this one last.
-
-    Raises:
-        ValueError: If `every` or `shown` is not positive.
     """
 
     @checked
@@ -123,11 +120,6 @@ class StopOnNonFinite(RunCallback):
                         f"  {pair}  {side}: {decode_side(self.tokenizer, ids(pair), side)}"
                     )
         return "\n".join(lines)
-
-
-def has_diverged(model: keras.Model) -> bool:
-    """Whether a gradient or the state of a model is not finite: its outputs are then meaningless."""
-    return first_nonfinite(model) is not None
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ from keras_attention.training.agreement import largest_of_all
 from keras_attention.utils.arguments import checked
 
 # Ctrl-C, a cluster's warning, a terminal that was closed, Ctrl-\; Windows has the first two.
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+SIGNALS = [number for number in signal.Signals if number.name in NAMES]
 
 
 class TrainingStopped(KeyboardInterrupt):
@@ -40,7 +41,7 @@ def stopping_at_once() -> Iterator[None]:
         raise TrainingStopped(signal.Signals(number).name)
 
     with contextlib.ExitStack() as changed:
-        for number in (getattr(signal, name) for name in SIGNALS if hasattr(signal, name)):
+        for number in SIGNALS:
             if signal.getsignal(number) is signal.SIG_DFL:
                 with contextlib.suppress(ValueError):  # of any thread but the main one
                     changed.callback(signal.signal, number, signal.signal(number, stop))
@@ -85,7 +86,7 @@ class StopOnSignal(RunCallback):
     def on_train_begin(self, logs: Any = None) -> None:
         # The signal handler must not use `self.model`: on JAX that moves the state, perhaps within a step.
         self._trained = self.model
-        for number in (getattr(signal, name) for name in SIGNALS if hasattr(signal, name)):
+        for number in SIGNALS:
             # A handler that is not Python's own could not be put back; `nohup` has SIGHUP ignored.
             kept = signal.SIG_IGN if number.name == "SIGHUP" else None
             if signal.getsignal(number) not in (None, kept):

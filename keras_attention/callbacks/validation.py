@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
-from keras_attention.callbacks.nonfinite import has_diverged, warning_if_diverged
+from keras_attention.callbacks.nonfinite import warning_if_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
 from keras_attention.evaluation.perplexity import PerplexityMeter
+from keras_attention.training.checkpoint_store import first_nonfinite
+from keras_attention.training.checkpoints import with_moving_average
 from keras_attention.training.distribution import computing_alone
 from keras_attention.training.losses import LabelSmoothedCrossentropy
-from keras_attention.training.moving_average import with_moving_average
 from keras_attention.utils.arguments import Count, Has, checked
 from keras_attention.utils.progress import activity
 
@@ -81,7 +82,7 @@ class TranslationScores(RunCallback):
         seconds: How long translating and scoring took last; None before.
 
     Raises:
-        ValueError: If the lists do not fit together, or an interval is not positive.
+        ValueError: If the lists do not fit together.
 
     Example:
 
@@ -116,7 +117,7 @@ class TranslationScores(RunCallback):
         self.sources, self.references = check_lines(sources, references, "sources")
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
-        if (epoch + 1) % self.every_epochs or has_diverged(self.model):
+        if (epoch + 1) % self.every_epochs or first_nonfinite(self.model):
             return
         with warning_if_diverged("There are no scores of translations."):
             logs.update({f"val_{name}": value for name, value in self.scores().items()})

@@ -19,7 +19,7 @@ from keras_attention.cli.models import (
 )
 from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
-from keras_attention.cli.serving import (
+from keras_attention.cli.serve import (
     add_address_options,
     check_address,
     run_server,
@@ -170,11 +170,9 @@ def _save(program: str, options: argparse.Namespace) -> None:
 
 def _are_pictures(folder: Path) -> bool:
     """Whether a folder holds only pictures that this command wrote."""
-    return all(path.is_file() and _is_picture(path.read_bytes()) for path in folder.iterdir())
-
-
-def _is_picture(content: bytes) -> bool:
-    return content.startswith(b"\x89PNG\r\n") and b"tEXtSoftware\0" + MAKER.encode() in content
+    contents = (path.read_bytes() if path.is_file() else b"" for path in folder.iterdir())
+    own = b"tEXtSoftware\0" + MAKER.encode()
+    return all(picture.startswith(b"\x89PNG\r\n") and own in picture for picture in contents)
 
 
 def _save_pictures(

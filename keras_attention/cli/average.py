@@ -39,8 +39,6 @@ def main(arguments: Sequence[str], program: str) -> None:
         raise ValueError(f"--output must end in .keras. Received: {options.output}")
     check_destination(options.output)
     run.check_finished()
-    # The run may average fewer, which is known once the backend has started.
-    _check_last(options.last, len([*run.checkpoints.glob("update-*")]), run)
     start_backend()
     from keras_attention.models.keras_folder import model_of_run
     from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
@@ -49,7 +47,11 @@ def main(arguments: Sequence[str], program: str) -> None:
     checkpoints = ChosenCheckpoints(run, settings)
     chosen = checkpoints.averaged(options.last)
     moves = options.last is None and settings.get("ema") is not None
-    _check_last(options.last, len(chosen), run)
+    if options.last is not None and options.last > len(chosen):
+        raise ValueError(
+            f"--last must be at most {len(chosen)}, the number of checkpoints in '{run.checkpoints}' that "
+            f"the run would average. Received: {options.last}. Give less, or leave --last out."
+        )
     with activity(f"averaging {counted(len(chosen), 'checkpoint')}"):
         model = model_of_run(run)
         model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.
@@ -58,11 +60,3 @@ def main(arguments: Sequence[str], program: str) -> None:
             model.save(partial)
     names = ", ".join(path.name for path in chosen)
     print(f"The {'moving ' * moves}average of {names} is in {options.output}")
-
-
-def _check_last(last: int | None, most: int, run: RunFolder) -> None:
-    if last is not None and last > most:
-        raise ValueError(
-            f"--last must be at most {most}, the number of checkpoints in '{run.checkpoints}' that "
-            f"the run would average. Received: {last}. Give less, or leave --last out."
-        )

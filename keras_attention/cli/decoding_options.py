@@ -58,11 +58,6 @@ def add_language_options(add: Any) -> None:
     add("--target-language CODE", f"{language} into (the preset's)")
 
 
-def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that were given, as arguments of `Translator`."""
-    return given(options, NAMES)
-
-
 def choose_backend(options: argparse.Namespace) -> None:
     """Set the backend of an engine that needs one."""
     if options.engine in BACKENDS:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.decoding_options import (
+    NAMES,
     add_search_options,
     choose_backend,
-    given_search_options,
 )
 from keras_attention.cli.models import (
     MODEL_HELP,
@@ -26,7 +26,7 @@ from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.model_card import languages_of
 from keras_attention.data.parallel_text import FilePairs
-from keras_attention.data.text_files import is_pipe, language_of_file
+from keras_attention.data.text_files import existing_file, language_of_file
 from keras_attention.interop.hub import is_handle
 from keras_attention.utils.arguments import Count
 from keras_attention.utils.files import check_destination, write_json
@@ -63,9 +63,8 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         check_destination(options.output)
     if (options.source_file is None) != (options.reference_file is None):
         raise ValueError("--source-file and --reference-file belong together.")
-    for file in (options.source_file, options.reference_file):
-        if file is not None and not file.is_file() and not is_pipe(file):
-            raise FileNotFoundError(f"'{file}' does not exist.")
+    for name, file in given(options, ("source_file", "reference_file")).items():
+        setattr(options, name, existing_file(file))
     model = options.model[0]
     is_own = len(options.model) == 1 and is_run(model)
     if not is_own:
@@ -78,7 +77,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         raise ValueError(
             f"One model needs --source-file and --reference-file.{own if is_own else ''}"
         )
-    search = given_search_options(options)
+    search = given(options, NAMES)
     if search and options.source_file is None:
         raise ValueError(f"{flag(next(iter(search)))} needs --source-file: nothing is translated.")
     choose_backend(options)
@@ -161,8 +160,7 @@ def _compare_models(
 ) -> None:
     """Scores of several models and their significance, or the scores of one of another program."""
     from keras_attention.decoding.translator import Translator
-    from keras_attention.evaluation.report import Sentences
-    from keras_attention.recipes.compare import own_translations, runs_report
+    from keras_attention.evaluation.report import Sentences, own_translations, runs_report
 
     names = [name_of(model) for model in options.model]
     names = names if len({*names}) == len(names) else options.model

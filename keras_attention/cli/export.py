@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 from annotated_types import Ge
 
 from keras_attention.cli.decoding_options import add_language_options
-from keras_attention.cli.models import MODEL_HELP, light_translator
+from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
 from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import FAILURE
@@ -21,7 +21,7 @@ from keras_attention.interop.ctranslate2 import Quantization
 from keras_attention.interop.export_folder import EXPORT
 from keras_attention.utils.arguments import BeamSize, LengthPenalty
 from keras_attention.utils.progress import say, show
-from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+from keras_attention.utils.run_folder import SEARCH_SETTINGS
 from keras_attention.utils.sides import LANGUAGES
 
 DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
@@ -60,16 +60,8 @@ def main(arguments: Sequence[str], program: str) -> None:
             say(f"{program}: a SavedModel is written on TensorFlow, whatever KERAS_BACKEND says.")
         os.environ["KERAS_BACKEND"] = "tensorflow"
     search = {**given(options, (*SEARCH_SETTINGS, *LANGUAGES)), "show_progress": False}
-    if options.checkpoint is None:
-        translator = light_translator(options.model, **search)
-    else:
-        run = RunFolder(options.model)
-        run.settings(SEARCH_SETTINGS)
-        run.check_checkpoint(options.checkpoint)
-        start_backend()
-        from keras_attention.recipes.from_checkpoint import checkpoint_translator
-
-        translator = checkpoint_translator(options.model, options.checkpoint, **search)
+    check_model(options.model, options.checkpoint, **given(options, LANGUAGES))
+    translator = light_translator(options.model, options.checkpoint, **search)
     if is_tensorflow:
         start_backend()
     if options.format is not None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.options import Parser, adding, given
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.parallel_text import FilePairs
+from keras_attention.data.text_files import language_of_file
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.presets import TRAINED
 from keras_attention.utils.progress import say
@@ -94,9 +96,6 @@ def _shown(row: dict[str, Any]) -> str:
 def _measured(
     model: str, source: Path, reference: Path, named: Mapping[str, str]
 ) -> dict[str, Any]:
-    from keras_attention.data.parallel_text import FilePairs
-    from keras_attention.data.text_files import language_of_file
-
     pairs = list(FilePairs(source, reference))
     texts, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     told = languages_for(model, named)
@@ -144,18 +143,21 @@ def preset_of(model: str) -> Loaded:
     return load(model)
 
 
-def check_model(model: str, **languages: str) -> dict[str, Any]:
+def check_model(model: str, checkpoint: str | None = None, **languages: str) -> dict[str, Any]:
     """Return the search settings of a model; refuse what is no model, before a backend starts.
 
-    So are languages that it does not translate between.
+    So are languages that it does not translate between. Only a run has checkpoints.
     """
-    if not is_run(model):
+    if checkpoint is None and not is_run(model):
         found = preset_of(model)
         in_languages(found.tokenizer, **languages)
         return {**found.options}
     run = RunFolder(model)
     settings = run.settings(SEARCH_SETTINGS)
-    run.check_finished()
+    if checkpoint is None:
+        run.check_finished()
+    else:
+        run.check_checkpoint(checkpoint)
     if languages:
         from keras_attention.data.tokenizer import Tokenizer
 
@@ -163,8 +165,16 @@ def check_model(model: str, **languages: str) -> dict[str, Any]:
     return settings
 
 
-def light_translator(model: str, **options: Any) -> Any:
-    """Return a `Translator` that needs no Keras, if a spec is there and an engine runs it."""
+def light_translator(model: str, checkpoint: str | None = None, **options: Any) -> Any:
+    """Return a `Translator` that needs no Keras, if a spec is there and an engine runs it.
+
+    With a checkpoint of a run it has a Keras model.
+    """
+    if checkpoint is not None:
+        start_backend()
+        from keras_attention.recipes.finished_run import checkpoint_translator
+
+        return checkpoint_translator(model, checkpoint, **options)
     from keras_attention.data.presets import load
     from keras_attention.decoding.translator import Translator
 

@@ -43,24 +43,27 @@ from keras_attention.utils.run_folder import RunFolder
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
 
-MODEL = (
-    *("preset", "vocabulary_size", "tokenizer_algorithm", "symbols", "source_prefix"),
-    *("bpe_dropout", "bpe_samples"),
-)
-PRETRAINED = ("start_from", "freeze", "lora", "start_share")
-BUDGET = ("steps", "minutes", "patience")
-TRAINING = (
-    *("mixture", "batch_tokens", "max_length", "max_shapes"),
-    *("warmup_steps", "peak_learning_rate", "cooldown", "learning_rate_factor", "label_smoothing"),
-    *("guided_alignment", "guided_alignment_weight", "guided_alignment_head"),
-    *("checkpoint_minutes", "checkpoint_updates", "averaged_checkpoints", "ema"),
-    *("best_by", "final_model", "bleu_every", "attention_log", "seed"),
-)
-SEARCH = ("beam_size", "length_penalty")
-DEVICES = (
-    *("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "jit_compile"),
-    "row_multiple",
-)
+# The settings of `TranslationConfig` by the groups of the help.
+GROUPS = {
+    "budget: whichever ends first": ("steps", "minutes", "patience"),
+    "model and vocabulary": (
+        *("preset", "vocabulary_size", "tokenizer_algorithm", "symbols", "source_prefix"),
+        *("bpe_dropout", "bpe_samples"),
+    ),
+    "a pretrained model, trained further": ("start_from", "freeze", "lora", "start_share"),
+    "training": (
+        *("mixture", "batch_tokens", "max_length", "max_shapes", "warmup_steps"),
+        *("peak_learning_rate", "cooldown", "learning_rate_factor", "label_smoothing"),
+        *("guided_alignment", "guided_alignment_weight", "guided_alignment_head"),
+        *("checkpoint_minutes", "checkpoint_updates", "averaged_checkpoints", "ema"),
+        *("best_by", "final_model", "bleu_every", "attention_log", "seed"),
+    ),
+    "search": ("beam_size", "length_penalty"),
+    "devices": (
+        *("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "jit_compile"),
+        "row_multiple",
+    ),
+}
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate", "open")
 ALIASES = {
@@ -247,20 +250,13 @@ def _parser(
         argument_default=argparse.SUPPRESS,
     )
 
-    def group_of(title: str, names: Sequence[str]) -> Any:
+    add_options(parser.add_argument_group("text"), TextOptions, defaults=text)
+    for title, names in GROUPS.items():
         group = parser.add_argument_group(f"{title} (defaults in brackets)")
         add_options(group, TranslationConfig, names, defaults, ALIASES)
-        return group
-
-    add_options(parser.add_argument_group("text"), TextOptions, defaults=text)
-    group_of("budget: whichever ends first", BUDGET)
-    model = group_of("model and vocabulary", MODEL)
-    of_preset = dict.fromkeys(MODEL_OPTIONS)
-    add_options(model, TransformerOptions, MODEL_OPTIONS, {**of_preset, **defaults})
-    group_of("a pretrained model, trained further", PRETRAINED)
-    group_of("training", TRAINING)
-    group_of("search", SEARCH)
-    group_of("devices", DEVICES)
+        if "preset" in names:
+            of_preset = dict.fromkeys(MODEL_OPTIONS)
+            add_options(group, TransformerOptions, MODEL_OPTIONS, {**of_preset, **defaults})
     _add_run_options(parser.add_argument_group("what to do"))
     return parser
 

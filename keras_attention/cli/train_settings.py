@@ -11,6 +11,7 @@ from keras_attention.recipes.catalog import BY_SIZE, fine_tuning_recipe, recipe_
 from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.text import OWN_FILES, TextOptions
 from keras_attention.spec.options import DROPOUTS
+from keras_attention.spec.presets import SIZES, preset_arguments
 from keras_attention.utils.arguments import check, rules
 from keras_attention.utils.checks import did_you_mean
 
@@ -81,8 +82,6 @@ def sized_recipe(pairs: int, options: Mapping[str, Any]) -> TranslationConfig:
 def check_settings(recipe: TranslationConfig | None, options: Mapping[str, Any]) -> None:
     """Refuse wrong settings before anything is read, and before the backend starts."""
     if "preset" in options:
-        from keras_attention.spec.presets import preset_arguments
-
         preset_arguments(options["preset"])
     configured(recipe or sized_recipe(0, options), options)
 
@@ -109,8 +108,6 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
     if asked.get("best_by", 1) is None:
         asked = {"final_model": "average", **asked}
     if asked.get("preset", recipe.preset) != recipe.preset:
-        from keras_attention.spec.presets import SIZES
-
         kept = {k: v for k, v in recipe.model_arguments.items() if k not in SIZES}
         asked = {"model_arguments": kept, **asked}
     model = model_options(options)
@@ -157,8 +154,6 @@ def little_text(corpus: Corpus) -> str:
 
 def kept_text(recipe: TranslationConfig, config: TranslationConfig) -> str:
     """Return what another preset leaves as it is."""
-    from keras_attention.spec.presets import SIZES
-
     rate = config.peak_learning_rate
     model = {k: v for k, v in config.model_arguments.items() if k not in SIZES}
     kept = {**model, **({} if rate is None else {"peak_learning_rate": rate})}

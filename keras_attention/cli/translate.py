@@ -21,7 +21,6 @@ from keras_attention.cli.decoding_options import (
     add_search_options,
     choose_backend,
     expanded,
-    given_search_options,
     refuse_together,
     spread,
     translator_choices,
@@ -30,14 +29,11 @@ from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import NONE, Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import chunks_as_they_come
-from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.result_lines import result_lines
-from keras_attention.decoding.translation import check_head
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say
-from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 from keras_attention.utils.sides import LANGUAGES
 
 # Characters of a line; one of 10 MB would take gigabytes.
@@ -96,7 +92,11 @@ def _translate_lines(options: argparse.Namespace, program: str, source: Path | N
             written = files.enter_context(atomic_file(options.output, "w", is_new=True))
         name = str(source or "the standard input")
         progress = files.enter_context(Progress(None, name, enabled=shows))
-        asking, details = _reading_attention(translator, options)
+        asking, details = translator, None
+        if aligned := _aligned(options):
+            from keras_attention.recipes.aligning import reading_attention
+
+            asking, details = reading_attention(translator, aligned, options.alignment_head)
         is_split = options.split_sentences is not None
         unusual = UnusualTexts("sentences" if is_split else "lines", first=1)
         beside = LinesBeside(options, files)
@@ -204,12 +204,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         made = [_translator(argparse.Namespace(**each), program, False) for each in (first, second)]
         return made[0].then(made[1])
     given = {**_search_options(options), "show_progress": shows_progress}
-    if options.checkpoint is not None:
-        start_backend()
-        from keras_attention.recipes.from_checkpoint import checkpoint_translator
-
-        translator = checkpoint_translator(options.model, options.checkpoint, **given)
-    elif options.ensemble or options.alignment:
+    if options.checkpoint is None and (options.ensemble or options.alignment):
         start_backend()
         translator = keras_translator(options.model, **given)
         if options.ensemble:
@@ -217,7 +212,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     else:
         if options.phrases_file or options.glossary:
             start_backend()
-        translator = light_translator(options.model, **given)
+        translator = light_translator(options.model, options.checkpoint, **given)
     if options.source_prefix is not None:
         # A copy: the same model, read once, may translate again without.
         tokenizer = copy.copy(translator.tokenizer)
@@ -235,18 +230,6 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     if note := _note_on_tags(translator.tokenizer):
         say(f"{program}: {note}")
     return translator
-
-
-def _reading_attention(translator: Any, options: argparse.Namespace) -> tuple[Any, Any]:
-    """Return what translates lines, and what adds alignments to their translations, or None."""
-    if options.markup:  # Needs no Keras.
-        check_head(translator.model, options.alignment_head)
-        return MarkedTranslator(translator, options.alignment_head), None
-    if not options.alignment:
-        return translator, None
-    from keras_attention.recipes.aligning import reading_attention
-
-    return reading_attention(translator, "alignment", options.alignment_head)
 
 
 def _aligned(options: argparse.Namespace) -> Literal["alignment", "markup"] | None:
@@ -298,13 +281,9 @@ def _check_search(options: argparse.Namespace) -> None:
     """Refuse what needs no backend to be refused, which takes long to start."""
     from keras_attention.decoding.translator import Translator
 
-    if options.checkpoint is None:
-        named = LANGUAGES if options.then is None else LANGUAGES[:1]
-        settings = check_model(options.model, **given(options, named))
-    else:
-        run = RunFolder(options.model)
-        settings = run.settings(SEARCH_SETTINGS)
-        run.check_checkpoint(options.checkpoint)
+    named = LANGUAGES if options.then is None else LANGUAGES[:1]
+    settings = check_model(options.model, options.checkpoint, **given(options, named))
+    if options.checkpoint is not None:
         refuse_together(options, ("ensemble",), "--checkpoint")
     if options.then is not None:
         refuse_together(options, NOT_TWICE, "--then")
@@ -337,7 +316,7 @@ def _check_search(options: argparse.Namespace) -> None:
 
 def _search_options(options: argparse.Namespace) -> dict[str, Any]:
     languages = given(options, LANGUAGES)
-    return {**given_search_options(options), **translator_choices(options), **languages}
+    return {**given(options, NAMES), **translator_choices(options), **languages}
 
 
 def _translate_corpus(options: argparse.Namespace, many: dict[str, Any]) -> None:

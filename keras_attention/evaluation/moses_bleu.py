@@ -17,8 +17,6 @@ from keras_attention.utils.arguments import checked
 from keras_attention.utils.languages import base_language
 from keras_attention.utils.lazily import check_moses
 
-METRIC_NAME = "tokenised, hyphen-split BLEU (get_ende_bleu.sh)"
-
 _HYPHEN = re.compile(r"(\S)-(\S)")
 
 
@@ -45,8 +43,7 @@ def tokenized_bleu(
       U+001F, white space in Python, are cut at other places: score such text with the Perl script.
 
     Args:
-        hypotheses: Translations as plain text, not tokenised.
-        references: The reference of each translation, in the same order.
+        hypotheses, references: As of `corpus_bleu`.
         language: Language code of both, for abbreviations and apostrophes: the paper's is "de".
         references_are_tokenized: Whether the references are already tokenized by Moses, such as
             `newstest2013.tok.de` in the script. Then only their hyphens are split.
@@ -56,8 +53,7 @@ def tokenized_bleu(
 
     Raises:
         ImportError: If sacremoses is not installed.
-        ValueError: If the lists are empty, differ in length or hold anything but strings, or Moses does not
-            know the language.
+        ValueError: As `corpus_bleu`, and if Moses does not know the language.
 
     Example:
 
@@ -66,14 +62,16 @@ def tokenized_bleu(
     >>> print(score)  # doctest: +ELLIPSIS
     tokenised, hyphen-split BLEU (get_ende_bleu.sh) 100.00 (...|tok:moses-de|hyphens:split|...)
     """
+    from sacrebleu.metrics import BLEU
+
     hypotheses, references = comparable_lines(hypotheses, references)
-    metric = multi_bleu_metric()
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)  # as multi-bleu.perl
     split = split_hyphens if references_are_tokenized else moses_tokenizer(language)
     tokenized = [moses_tokenizer(language)(line) for line in hypotheses]
     result = metric.corpus_score(tokenized, [[split(line) for line in references]])
-    return CorpusScore(
-        METRIC_NAME, result.score, signature(language), result.format(score_only=False)
-    )
+    name = "tokenised, hyphen-split BLEU (get_ende_bleu.sh)"
+    details = result.format(score_only=False)
+    return CorpusScore(name, result.score, signature(language), details)
 
 
 def split_hyphens(text: str) -> str:
@@ -117,13 +115,6 @@ def moses_knows(language: str | None) -> bool:
 
     known = NonbreakingPrefixes().available_langs.values()
     return base_language(language or "") in known and bleu_tokenizer(language) == "13a"
-
-
-def multi_bleu_metric() -> Any:
-    """sacreBLEU's `BLEU`, configured to compute what `multi-bleu.perl` does on tokenised text."""
-    from sacrebleu.metrics import BLEU
-
-    return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
 def signature(language: str) -> str:

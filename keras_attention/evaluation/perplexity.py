@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.ops.compile import compile_for_inference
-from keras_attention.ops.operations import token_nll
+from keras_attention.training.losses import check_labels, negative_log_likelihoods
 from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.checks import check_callable, check_has
 
@@ -72,7 +72,8 @@ class PerplexityMeter:
 
         def measure(x: Any, labels: Any) -> list[Any]:
             logits = model(x, training=False)
-            values = [_negative_log_likelihoods(logits, labels)]
+            labels, logits = check_labels(labels, logits, model.pad_token_id)
+            values = [negative_log_likelihoods(labels, logits)]
             return values if loss is None else [*values, loss.call(labels, logits)]
 
         self._measure = compile_for_inference(measure, model, any_shape=True)
@@ -109,17 +110,3 @@ def _one_epoch(batches: Any) -> Iterable[tuple[Any, Any]]:
         # A plain `for` over a PyDataset may never end.
         return (batches[index] for index in range(len(batches)))
     return batches
-
-
-def _negative_log_likelihoods(logits: Any, labels: Any) -> Any:
-    """-log P(label), (B, T)."""
-    pairs = zip(logits.shape, labels.shape, strict=False)
-    if len(logits.shape) != len(labels.shape) + 1 or any(
-        None not in (size, other) and size != other for size, other in pairs
-    ):
-        raise ValueError(
-            "Labels must have the shape of the logits without their last axis, "
-            f"{tuple(logits.shape[:-1])}. Received: {tuple(labels.shape)}"
-        )
-    rows = ops.reshape(logits, (-1, logits.shape[-1]))
-    return ops.reshape(token_nll(rows, ops.reshape(labels, (-1,))), ops.shape(labels))

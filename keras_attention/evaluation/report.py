@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import time
@@ -14,15 +13,15 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from keras_attention.data.normalization import FORM
+from keras_attention.data.text_files import read_lines
 from keras_attention.evaluation.bleu import check_lines, comparable_lines, corpus_ter
 from keras_attention.evaluation.comparison import corpus_scores, paired_tests
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.utils.arguments import check_fields, checked
-from keras_attention.utils.files import DamagedFile, read_json, write_atomically, write_json
+from keras_attention.utils.files import read_json, write_atomically, write_json
 from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
 
-SECTION = "evaluation"
 START = "before training"
 BEST, LAST, MIXED = "best by ", "last checkpoint ", "with "
 
@@ -214,21 +213,16 @@ def write_report(
             f"The run in '{folder}' is another one: its {run_folder.config.name} differs in "
             f"{', '.join(different)}. Nothing was written."
         )
-    run = hashlib.sha256(json.dumps(there, sort_keys=True).encode()).hexdigest()
     json_file, text_file = run_folder.report, run_folder.report_text
-    whole: dict[str, Any] = {}
-    if figures is not None:
-        whole = dict(figures)
-    elif json_file.exists():
-        whole = _read_report(json_file)
-        owner = whole.get(SECTION, {}).get("run", run)
-        if owner != run or whole.get("config", there) != there:
+    whole: dict[str, Any] = {"config": there, **(figures or {})}
+    if figures is None and json_file.exists():
+        whole = read_json(json_file, "Nothing was written. Move it away.")
+        if whole.get("config") != there:
             raise ValueError(
                 f"'{json_file}' is the report of another run: it does not match the config.json in its "
                 "folder. Nothing was written. Move it away."
             )
-    kept = {name: value for name, value in report.items() if name != "translations"}
-    whole[SECTION] = {"run": run, **kept}
+    whole["evaluation"] = {name: value for name, value in report.items() if name != "translations"}
     write_atomically(text_file, report_text(report, title=run_folder.name))
     write_json(json_file, whole)  # Last: a run with this file is finished.
     return text_file, json_file
@@ -255,11 +249,48 @@ def _averaging(systems: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"checkpoints": after["checkpoints"], **changes}
 
 
-def _read_report(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(path)
-    except DamagedFile as error:
-        raise ValueError(
-            f"'{path.parent}' has a report that cannot be read: {error} Nothing was written. Move "
-            f"'{path.name}' away."
-        ) from None
+def own_translations(runs: Mapping[str, RunFolder]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the translations of their test set that finished runs have kept, by name, and its references."""
+    remedy = "Give --source-file and --reference-file: all runs then translate these."
+    translations: dict[str, list[str]] = {}
+    test_sets = {}
+    for name, run in runs.items():
+        for file in (run.report, run.translations, run.references):
+            if not file.is_file():
+                raise ValueError(f"'{name}' has no {file.name}: it is not finished. {remedy}")
+        settings = run.settings()
+        translations[name] = list(read_lines(run.translations))
+        # The fingerprint tells of the sources, too.
+        fingerprint = settings.get("test_fingerprint", settings.get("validation_fingerprint"))
+        test_sets[name] = fingerprint, list(read_lines(run.references))
+    first, *others = test_sets
+    for other in others:
+        if test_sets[other] != test_sets[first]:
+            sizes = [f"{len(test_sets[name][1]):,}" for name in (first, other)]
+            raise ValueError(
+                f"'{first}' and '{other}' have different test sets, of {' and '.join(sizes)} sentences "
+                "(every character counts, another Unicode form, too): their translations cannot be "
+                f"compared. {remedy}"
+            )
+    return translations, test_sets[first][1]
+
+
+def runs_report(
+    translations: Mapping[str, Sequence[str]],
+    text: Sentences,
+    *,
+    decoding: Mapping[str, Any] | None = None,
+    samples: int = 1000,
+) -> dict[str, Any]:
+    """Scores of models on one test set, and whether they differ from the first by more than chance.
+
+    The dict for `report_text` is like that of `evaluation_report`, without averaging and cost.
+    """
+    scores = {name: system_scores(lines, text) for name, lines in translations.items()}
+    return {
+        **compared(translations, text, decoding, samples),
+        # `report_text` shows the last first.
+        "systems": {
+            name: {"scores": scores[name], "perplexity": None} for name in reversed(scores)
+        },
+    }

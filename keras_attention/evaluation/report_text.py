@@ -13,25 +13,14 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
     """Return the text of a report.
 
     Args:
-        report: What `evaluation_report` or `recipes.compare.runs_report` returned.
+        report: What `evaluation_report` or `runs_report` returned.
         title: Name of the run, for the headline.
 
     Returns:
         Lines of text, ending with a newline.
     """
     headline = f"Evaluation of {title}" if title else "Evaluation"
-    lines = [headline, "=" * len(headline), ""]
-    decoding = ", ".join(f"{key} {value}" for key, value in report["decoding"].items())
-    lines += _table(
-        [
-            ["test set", f"{report['test_set']}, {report['sentences']:,} sentences"],
-            *([["decoding", decoding]] if decoding else []),
-            *text_form_rows(report["text"]),
-            *_trained_rows(report),
-            *_best_rows(report),
-            *_alignment_rows(report),
-        ]
-    )
+    lines = [headline, "=" * len(headline), "", *_table(_about(report))]
     for key, name, section in (
         ("systems", "Scores", _scores),
         ("averaging", "Averaging", _averaging),
@@ -50,28 +39,24 @@ def trained_text(name: str, counts: Mapping[str, int]) -> str:
     return f"{counts['trained']:,} of {counts['different']:,} {name} sources"
 
 
-def _trained_rows(report: Mapping[str, Any]) -> list[list[str]]:
-    counts = report.get("also_trained", {})
-    return [["also trained on", ", ".join(trained_text(*item) for item in counts.items())]] * bool(
-        counts
-    )
-
-
-def _best_rows(report: Mapping[str, Any]) -> list[list[str]]:
-    best = report.get("best")
-    if best is None:
-        return []
-    return [
-        ["best checkpoint", f"{best['name']}, by validation {best['by']} {best['value']:.2f}"],
-        ["result", list(report["systems"])[-1]],
-    ]
-
-
-def _alignment_rows(report: Mapping[str, Any]) -> list[list[str]]:
-    found = report.get("alignment")
-    if found is None:
-        return []
-    return [["alignment error rate", alignment_text(found)]]
+def _about(report: Mapping[str, Any]) -> list[list[str]]:
+    """Return what was translated, how it is compared and what is the result, as rows of a table."""
+    rows = [["test set", f"{report['test_set']}, {report['sentences']:,} sentences"]]
+    if report["decoding"]:
+        settings = (f"{key} {value}" for key, value in report["decoding"].items())
+        rows.append(["decoding", ", ".join(settings)])
+    changed = {**report["text"]["changed"]}
+    references = changed.pop("references")
+    lines = f"{references:,} of references, {sum(changed.values()):,} of translations"
+    rows += [["compared as", report["text"]["form"]], ["lines changed", lines]]
+    if counts := report.get("also_trained"):
+        rows.append(["also trained on", ", ".join(trained_text(*one) for one in counts.items())])
+    if best := report.get("best"):
+        name = f"{best['name']}, by validation {best['by']} {best['value']:.2f}"
+        rows += [["best checkpoint", name], ["result", list(report["systems"])[-1]]]
+    if found := report.get("alignment"):
+        rows.append(["alignment error rate", alignment_text(found)])
+    return rows
 
 
 def alignment_text(found: Mapping[str, Any]) -> str:
@@ -89,16 +74,6 @@ def alignment_text(found: Mapping[str, Any]) -> str:
     where = f"{found['sentences']:,} {found['split']} pairs"
     which = f"layer {layer + 1}, head {head + 1} (--alignment-head {layer} {head})"
     return f"{found['error_rate']:.3f} on {where}, by {which}, {how}"
-
-
-def text_form_rows(text: Mapping[str, Any]) -> list[list[str]]:
-    """Return what `text_form` returned, as rows of a table."""
-    references = text["changed"]["references"]
-    translations = sum(text["changed"].values()) - references
-    return [
-        ["compared as", text["form"]],
-        ["lines changed", f"{references:,} of references, {translations:,} of translations"],
-    ]
 
 
 def _scores(report: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = imported_lazily(
         "catalog": ("RECIPES",),
         "config": ("TranslationConfig",),
         "export_check": ("check_export",),
-        "from_checkpoint": ("checkpoint_translator",),
+        "finished_run": ("checkpoint_translator",),
         "order": ("train_translation",),
         "plan": ("Plan", "plan_training"),
     },

@@ -1,4 +1,7 @@
-"""Where each word of a translation comes from, and how sure the model was of each token."""
+"""Where each word of a translation comes from, and how sure the model was of each token.
+
+Keras is imported only where a Keras model is asked: markup goes without.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,14 @@ from keras_attention.data.normalization import normalize
 from keras_attention.decoding.marked import MarkedTranslator
 from keras_attention.decoding.translation import asked_head, check_head, word_links
 from keras_attention.decoding.translator import Translation, Translator
-from keras_attention.recipes.scoring import token_log_probabilities
 from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.checks import check_choice, check_has
 from keras_attention.utils.sides import encode_ended
-from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention_viewer.alignment import ROWS, Alignments
 from keras_attention_viewer.codec import dequantize
 
 # Pairs whose true alignments are compared, and how many of them are read at once.
 MEASURED, AT_ONCE = 500, 50
-# A head: number of its layer and its own, both from 0.
-Head = tuple[int, int]
 Found = Annotated[Translation, Has("a `Translation`", "text", "token_ids", "is_finished")]
 
 
@@ -48,10 +47,9 @@ def with_details(
         translator: The `Translator` of a Keras model, in which attention can be read.
         texts: The source texts.
         translations: For each of them its translations, as `translator.translate` has returned them.
-        head: The head of the cross-attention to ask, as its layer and its number, from 0; see
-            `alignment_head`. Defaults to the one that the model's card names: of a run, the head that learned
-            alignments or aligned best on its validation set. Else to the mean of all heads, which aligns
-            worse than the best one.
+        head: The head of the cross-attention to ask, as its layer and its number, from 0. Defaults to the one
+            that the model's card names: of a run, the head that learned alignments or aligned best on its
+            validation set. Else to the mean of all heads, which aligns worse than the best one.
         rows: Whether a row of the head stands for the word that is `"read"` there or the one that is
             `"predicted"`. Defaults to what the card says of that head, else to `"read"`.
 
@@ -61,6 +59,8 @@ def with_details(
     Raises:
         ValueError: If there is no such head, or the model has no attention to read.
     """
+    from keras_attention.recipes.scoring import token_log_probabilities
+
     model, tokenizer = translator.model, translator.tokenizer
     check_has("model", model, "a Keras model, whose attention can be read", "attention_scores")
     if len(texts) != len(translations):
@@ -109,37 +109,13 @@ def reading_attention(
     return translator, lambda texts, found: with_details(translator, texts, found, head)
 
 
-def alignment_head(
-    model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Sequence[tuple[int, int]]]
-) -> tuple[Head, str, float]:
-    """Return the head of the cross-attention that aligns best, by which rows, and its alignment error rate.
-
-    A row of a head stands for the word that the decoder reads there, `"read"`, or for the next one,
-    `"predicted"`. Content words count. The true alignments are those of pairs of text, as
-    `Corpus.alignments` holds them.
-
-    Raises:
-        ValueError: If no pair has a link to compare with.
-    """
-    rates, _ = _error_rates(model, tokenizer, alignments)
-    if rates is None:
-        raise ValueError("`alignments` has no link between words of the pairs' texts.")
-    rows, layer, head = _least(rates)
-    return (layer, head), [*ROWS][rows], float(rates[rows, layer, head])
-
-
-def _least(rates: np.ndarray) -> list[int]:
-    """Return where the error rates (rows, layers, heads) are the least."""
-    return list(map(int, np.unravel_index(rates.argmin(), rates.shape)))
-
-
 def alignment_figures(
     corpus: Corpus, split: str, model: Any, tokenizer: Any, head: Sequence[int] | None
 ) -> dict[str, Any] | None:
     """Return how well a model aligns words, where true alignments are known; else None.
 
     The head of a model without guided alignment is the one that aligns the validation set best, by the words
-    that its rows read or by those that they predict.
+    that its rows read or by those that they predict. Content words count.
     """
     known, chosen_by = (_known(corpus, part) for part in (split, "validation"))
     if not known or not (head or chosen_by):
@@ -148,8 +124,9 @@ def alignment_figures(
     chosen = rates if head else _error_rates(model, tokenizer, chosen_by)[0]
     if rates is None or chosen is None:
         return None
-    # Guided alignment teaches the words that are read.
-    place = (0, *head) if head else tuple(_least(chosen))
+    place = tuple(map(int, np.unravel_index(chosen.argmin(), chosen.shape)))
+    if head:
+        place = 0, *head  # Guided alignment teaches the words that are read.
     return {
         "head": [*place[1:]],
         "rows": [*ROWS][place[0]],
@@ -172,6 +149,8 @@ def _error_rates(
     model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Any]
 ) -> tuple[Any, int]:
     """Return the alignment error rates (rows, layers, heads), or None; and the number of sentences."""
+    from keras_attention.visualization.attention_entries import attention_entries
+
     waiting = iter(alignments.items())
     shape: tuple[int, int] = (0, 0)
     measured: list[Alignments] = []
@@ -187,8 +166,6 @@ def _error_rates(
             for each in measured:
                 each.add(dequantize(weights), entry)
             sentences += entry.header["alignment"] is not None
-    if not measured:
-        raise ValueError("`alignments` is empty: there is nothing to choose a head by.")
     rates = [rate for each in measured if (rate := each.error_rates()) is not None]
     if len(rates) < len(ROWS):  # No sentence has a true alignment.
         return None, sentences

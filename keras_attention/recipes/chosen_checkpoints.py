@@ -13,9 +13,9 @@ from keras_attention.evaluation.report import BEST, LAST, MIXED, START, System
 from keras_attention.training.checkpoints import (
     average_checkpoints,
     list_checkpoints,
+    load_moving_average,
     select_checkpoints,
 )
-from keras_attention.training.moving_average import load_moving_average
 from keras_attention.utils.run_folder import RunFolder
 
 

@@ -275,12 +275,6 @@ MEASURES: dict[str, tuple[str, Literal["min", "max"]]] = {
     "bleu": ("val_bleu", "max"),
     "chrf": ("val_chrf", "max"),
 }
-# Settings that runs did not have at first: at their defaults they are not in a run's config.json.
-NEWER = (
-    *("best_by", "final_model", "symbols", "source_prefix"),
-    *("mixture", "ema", "start_share", "lora"),
-    *("guided_alignment", "guided_alignment_weight", "guided_alignment_head", "jit_compile"),
-)
 # Arguments of `Transformer` that a run takes from its tokenizer or from its other settings.
 NOT_OF_A_RUN = (
     *("vocabulary_size", "target_vocabulary_size"),

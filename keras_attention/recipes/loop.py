@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +26,6 @@ from keras_attention.callbacks.validation import TranslationScores, ValidationPe
 from keras_attention.decoding.translator import Translator
 from keras_attention.engine.select import EngineSelector
 from keras_attention.evaluation.cost import training_flops
-from keras_attention.recipes.beside import WorkBeside
 from keras_attention.recipes.catalog import forecast_for
 from keras_attention.recipes.config import MEASURES
 from keras_attention.recipes.messages import spoken_measure
@@ -44,6 +45,34 @@ from keras_attention.utils.forecast import Forecast, duration
 from keras_attention.utils.memory import is_memory_tuned
 from keras_attention.utils.progress import say
 from keras_attention.visualization.event_files import SummaryWriter
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkBeside:
+    """The seconds of the work beside the updates that is still to come, by how long it took last."""
+
+    perplexity: ValidationPerplexity  # what validates after each epoch
+    scores: TranslationScores
+    batches: int  # updates of an epoch
+    sentences: int  # those that are translated at the end
+    systems: int  # the weights that translate them, such as the last checkpoint and the average
+
+    def __call__(self, forecast: Forecast) -> float:
+        """Return the seconds that follow the updates of a forecast."""
+        updates = 0.0 if forecast.expected is None else forecast.expected - forecast.updates
+        epochs = math.ceil(max(0.0, updates) / self.batches)
+        validating = epochs * (self.perplexity.seconds or 0.0)
+        scoring = epochs // self.scores.every_epochs * (self.scores.seconds or 0.0)
+        return validating + scoring + (self.ending or 0.0)
+
+    @property
+    def ending(self) -> float | None:
+        """Seconds of what follows the training; None if nothing like it was measured."""
+        if self.perplexity.seconds is None or self.scores.seconds is None:
+            return None
+        translating = self.scores.seconds / len(self.scores.sources) * self.sentences
+        return self.systems * (self.perplexity.seconds + translating)
+
 
 VALIDATION_SENTENCES = 100
 LOG_EVERY = 50  # updates
@@ -227,7 +256,7 @@ class TrainingLoop:
 
     def _is_outdated(self, manifest: Mapping[str, Any]) -> bool:
         """Whether a checkpoint has updates of a cool-down that another budget began."""
-        state = manifest["callbacks"].get("Budget", {})
+        state = manifest["callbacks"]["Budget"]
         return self.budget.is_outdated(state) and manifest["updates"] > state["cooldown"]["updates"]
 
     def _monitor(self) -> TrainingMonitor:

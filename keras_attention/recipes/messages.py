@@ -72,9 +72,11 @@ def model_text(model: Any, config: TranslationConfig, batches: TokenBatches) -> 
             f"of '{config.start_from}'{frozen}, {rates}{f', {share}' if config.start_share else ''}"
         )
     compiles = backend_choice("A message", torch="", default=" compiles first, which")
+    count = model.count_params()
+    size = f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count:,}"
     first, does = ("batch", "does") if model.slow_batches == 1 else ("two batches", "do")
     return (
-        f"Model {name}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
+        f"Model {name}, {config.dtype}: {size} parameters, trained on "
         f"{batches.statistics()['pairs']:,} pairs an epoch. The first {first} of each of the "
         f"{len(batches.shape_statistics())} shapes{compiles} {does} not count as training."
     )
@@ -110,11 +112,9 @@ def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
     settings = report["config"]
     names = [name for name in ("steps", "minutes") if settings[name] is not None]
     budget = " or ".join(f"--{name} (it had {settings[name]:,})" for name in names)
-    # A callback may have ended it. Older reports do not say.
-    lost_patience = report["training"].get("patience_is_over", True)
-    if settings["patience"] is not None and lost_patience and _ended_early(report):
+    if report["training"]["patience_is_over"] and _ended_early(report):
         return (
-            f"The validation {spoken_measure(settings.get('best_by'))} did not improve for "
+            f"The validation {spoken_measure(settings['best_by'])} did not improve for "
             f"{settings['patience']} epochs. To continue anyway, run the same command with a higher "
             "--patience."
         )
@@ -122,7 +122,7 @@ def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
         again = " It goes on from where the learning rate began to fall."
         return (
             f"To continue it, run the same command with a higher {budget}."
-            f"{again if settings.get('cooldown') else ''}"
+            f"{again if settings['cooldown'] else ''}"
         )
     return (
         "Its learning rate followed its budget to the end, so it cannot continue. To train longer, start a "
@@ -138,9 +138,8 @@ def spoken_measure(best_by: str | None) -> str:
 
 def _ended_early(report: Mapping[str, Any]) -> bool:
     settings, training = report["config"], report["training"]
-    minutes = training.get("training_minutes", training["minutes"])  # Older reports lack the first.
     return (settings["steps"] is None or training["updates"] < settings["steps"]) and (
-        settings["minutes"] is None or minutes < settings["minutes"] - 0.01
+        settings["minutes"] is None or training["training_minutes"] < settings["minutes"] - 0.01
     )
 
 
@@ -171,7 +170,7 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     synthetic = " (synthetic data)" if report["synthetic"] else ""
     averaged = training["averaged_checkpoints"]
     weights = f"the average of {averaged} checkpoints" if averaged > 1 else "the last checkpoint"
-    if report["config"].get("ema") is not None:
+    if report["config"]["ema"] is not None:
         weights = "the moving average of the weights"
     best = training.get("best_checkpoint")
     if best is not None and best["is_final"]:
@@ -200,7 +199,7 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     last, mean = report["last_validation_perplexity"], report["validation_perplexity"]
     if last < mean and not (best or {}).get("is_final"):
         remedy = "use --average 1 to take only the last one."
-        if report["config"].get("ema") is not None:
+        if report["config"]["ema"] is not None:
             remedy = "leave out --ema."
         lines.append(
             f"Averaging did not help this run: the last checkpoint alone has a validation perplexity of "
@@ -287,7 +286,3 @@ def _command(name: str) -> str:
 def _as_typed(path: Path) -> str:
     """Return a path, relative to the current folder if it is inside."""
     return os.fspath(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _millions(number: int) -> str:
-    return f"{number / 1e6:.1f} M" if number >= 1e5 else f"{number:,}"

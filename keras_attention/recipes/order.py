@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -12,8 +14,11 @@ import keras
 from keras_attention.callbacks.signals import stopping_at_once
 from keras_attention.data.corpora import Corpus
 from keras_attention.evaluation.report import write_report
+from keras_attention.models.declared import assign_weights
+from keras_attention.models.transformer import Transformer
 from keras_attention.recipes import results
 from keras_attention.recipes.attention import SHOWN, attention_log, middling_pairs
+from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.loop import train_to_end
 from keras_attention.recipes.messages import (
@@ -24,14 +29,16 @@ from keras_attention.recipes.messages import (
     results_text,
 )
 from keras_attention.recipes.run import Run
-from keras_attention.recipes.saving import save_model
+from keras_attention.spec import SpecError
+from keras_attention.spec.files import save_spec
+from keras_attention.training.checkpoint_store import set_aside
 from keras_attention.training.checkpoints import save_average
 from keras_attention.training.distribution import device_kind
 from keras_attention.utils.arguments import checked
 from keras_attention.utils.checks import counted
-from keras_attention.utils.files import DamagedFile, write_atomically
+from keras_attention.utils.files import DamagedFile, atomic_path, remove_folder, write_atomically
 from keras_attention.utils.progress import Progress, activity, say, show
-from keras_attention.utils.run_folder import CHECKPOINT
+from keras_attention.utils.run_folder import CHECKPOINT, RunFolder
 from keras_attention.visualization.attention_page import save_attention
 from keras_attention.visualization.event_files import SummaryWriter
 
@@ -137,14 +144,7 @@ def average(run: Run) -> None:
 
     With `start_share` the model gets the mean of that and of the pretrained weights, which is kept there.
     """
-    chosen, intact = run.chosen, []
-    for path in chosen.averaged():
-        try:
-            CHECKPOINT.read(path)
-        except DamagedFile as error:
-            say(f"{error} The average leaves this checkpoint out.")
-        else:
-            intact.append(path)
+    chosen, intact = run.chosen, _intact(run.chosen)
     with activity(f"averaging {counted(len(intact), 'checkpoint')}"):
         save_average(run.model, run.folder.average, intact, True, chosen.load)
     run.training["averaged_checkpoints"] = len(intact)
@@ -163,6 +163,18 @@ def average(run: Run) -> None:
         with activity(f"keeping {share:.0%} of the pretrained weights"):
             load = chosen.load_mixed(restart)
             save_average(run.model, run.folder.average, intact, True, load)
+
+
+def _intact(chosen: ChosenCheckpoints) -> list[Path]:
+    """Return the checkpoints to average. Damaged ones get other names: the evaluation finds none, either."""
+    paths = chosen.averaged()
+    for path in paths:
+        try:
+            CHECKPOINT.read(path)
+        except DamagedFile as error:
+            say(f"{error} It is kept as '{set_aside(path).name}'; the average leaves it out.")
+            return _intact(chosen)
+    return paths
 
 
 def save(run: Run) -> None:
@@ -217,3 +229,26 @@ def _save_attention(run: Run) -> None:
                 run=run.folder.path,
                 overwrite=True,
             )
+
+
+def save_model(model: Transformer, folder: RunFolder) -> None:
+    """Save a model as `model.keras`, and its spec, which needs no Keras, in `spec/`.
+
+    Of a model with LoRA, both have merged kernels, and others open them as any other.
+    """
+    # A process that is killed in between leaves a model without a spec, never with a wrong one.
+    if folder.spec.exists():
+        remove_folder(folder.spec)
+    with atomic_path(folder.model) as partial:
+        _merged(model).save(partial)
+    with contextlib.suppress(SpecError):  # A model that no spec can describe: only Keras loads it.
+        save_spec(model.spec(), folder.spec)
+
+
+def _merged(model: Transformer) -> Transformer:
+    """Return a model without LoRA. Keras would merge in the precision of the computation."""
+    if model.lora_rank is None:
+        return model
+    plain = type(model).from_config(model.get_config())
+    assign_weights(plain, model.spec())
+    return plain

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import re
 import time
 from pathlib import Path
 from typing import Any
+
+import keras
+import numpy as np
 
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
@@ -15,12 +20,85 @@ from keras_attention.data.mixture import parse_mixture
 from keras_attention.evaluation.cost import training_flops
 from keras_attention.recipes.catalog import forecast_for
 from keras_attention.recipes.config import TranslationConfig
-from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
 from keras_attention.recipes.run import Run
+from keras_attention.training.distribution import accelerator_peak_bytes, has_accelerator
 from keras_attention.utils.arguments import checked
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.forecast import Forecast
 from keras_attention.utils.progress import activity
+
+# Linux' figures of a process, with its peak of memory, and the file where a 5 begins a new peak.
+STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "ResourceExhausted", "OutOfMemory", "out of memory", "OOM")
+FLOPS_WITHOUT_ACCELERATOR = 5e11  # some ten seconds on two CPU cores
+
+
+@dataclasses.dataclass(frozen=True)
+class StepProbe:
+    """What an update takes: seconds until it is compiled, and of the next one; peak memory.
+
+    The memory is that of the accelerator or, without one, of the process, as `device` says; None if unknown.
+    """
+
+    first_seconds: float
+    seconds: float
+    peak_bytes: int | None
+    device: str
+
+    def __str__(self) -> str:
+        memory = "unknown" if self.peak_bytes is None else f"{self.peak_bytes / 2**30:.2f} GiB"
+        return (
+            f"{self.seconds:.2f} s per update ({self.first_seconds:.1f} s the first time); at most {memory} "
+            f"of the {self.device}'s memory"
+        )
+
+
+def worth_trying(flops: float) -> bool:
+    """Whether an update takes only seconds: on an accelerator, or a small one."""
+    return has_accelerator() or flops < FLOPS_WITHOUT_ACCELERATOR
+
+
+def probe_step(model: keras.Model, rows: int, source_length: int, target_length: int) -> StepProbe:
+    """Train a compiled translation model for a few updates on random sentences that fill a batch (B, S, T).
+
+    The updates change the model, so do not pass one that you want to keep. A MemoryError says that none fits.
+    """
+    random = np.random.default_rng(0)
+    source = random.integers(3, model.vocabulary_size, (rows, source_length), "int32")
+    target = random.integers(3, model.target_vocabulary_size, (rows, target_length), "int32")
+    inputs = {"encoder_token_ids": source, "decoder_token_ids": target}
+    seconds = []
+    with contextlib.suppress(OSError):
+        CLEAR_REFS.write_text("5")
+    for _ in range(getattr(model, "slow_batches", 1) + 1):
+        started = time.perf_counter()
+        try:
+            model.train_on_batch(inputs, target)  # returns numbers: it waits for the device
+        except Exception as error:
+            _explain(error, (rows, source_length, target_length))
+            raise
+        seconds.append(time.perf_counter() - started)
+    *first, last = seconds
+    on_device = accelerator_peak_bytes() if has_accelerator() else None
+    if on_device is not None:
+        return StepProbe(sum(first), last, on_device, "accelerator")
+    return StepProbe(sum(first), last, _process_peak(), "process")
+
+
+def _explain(error: Exception, shape: tuple[int, int, int]) -> None:
+    """Raise a MemoryError if this is a backend's error for missing memory."""
+    text = f"{type(error).__name__} {error}"
+    if any(sign in text for sign in OUT_OF_MEMORY):
+        raise MemoryError(
+            f"An update on (rows, source, target) = {shape} ran out of memory. Lower "
+            "--batch-tokens, or raise --accumulation-steps or --replicas."
+        ) from error
+
+
+def _process_peak() -> int | None:
+    """Return the most bytes that this process had in memory at a time; None where it is not Linux."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text() if STATUS.exists() else "")
+    return None if found is None else 1024 * int(found[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +269,7 @@ def plan_training(
     started = time.monotonic()
     run = Run(corpus, config, folder or "plan")
     if folder is None:  # Nothing is written into the folder of a run that is only planned.
-        run.shared = _plan_folder(corpus, config)
+        run.shared = _plan_folder(run)
     run.resolved.check(corpus.train)
     _ = run.alignments  # Wrong ones are refused before the tokenizer is trained.
     stages = parse_mixture(config.mixture, corpus.parts)
@@ -235,12 +313,15 @@ def plan_training(
     )
 
 
-def _plan_folder(corpus: Corpus, config: TranslationConfig) -> Path:
+def _plan_folder(run: Run) -> Path:
     """Where tokenizer and store of a plan are kept for the next one."""
+    corpus, config, start = run.corpus, run.config, run.resolved.start
     name = (
         f"{corpus.train.fingerprint()[:16]}-{config.tokenizer_algorithm}-{config.vocabulary_size}"
     )
     tags = [*corpus.symbols, *config.symbols, config.source_prefix]
+    if start is not None:  # whose tokenizer it is, for languages of the corpus
+        tags += [start.fingerprint(), corpus.source_language, corpus.target_language]
     if any(tags):
         name += f"-{hashlib.sha256(repr(tags).encode()).hexdigest()[:16]}"
     return cache_folder("plans") / name

@@ -34,7 +34,7 @@ from keras_attention.training.agreement import (
     failing_together,
 )
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
-from keras_attention.training.joining import check_launch, check_workers
+from keras_attention.training.joining import check_launch
 from keras_attention.utils.lazily import check_event_files, check_moses
 from keras_attention.utils.progress import say, silenced
 from keras_attention.utils.run_folder import CHECKPOINT, SEARCH_SETTINGS, RunFolder
@@ -244,7 +244,6 @@ class Run:
 
         Of several processes, all but the chief are silent within. If the run is finished, it has a `report`.
         """
-        check_workers()
         check_launch(self.config.strategy)
         with contextlib.ExitStack() as held, contextlib.ExitStack() as self._scope:
             scope = distribution_scope(self.config.strategy, self.config.replicas)

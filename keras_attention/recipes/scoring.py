@@ -10,8 +10,8 @@ from keras import ops
 
 from keras_attention.decoding.translation import batches_of, padded
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.ops.operations import token_nll
 from keras_attention.spec.parts import check_finite
+from keras_attention.training.losses import negative_log_likelihoods
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.sides import encode_ended
 
@@ -33,21 +33,12 @@ def log_probabilities(
             f"Every source needs its translation. Received: {len(sources)} sources, "
             f"{len(translations)} translations"
         )
-    source_ids, target_ids = ids_of_pairs(tokenizer, sources, translations)
+    source_ids = encode_ended(tokenizer, sources, "source")
+    target_ids = encode_ended(tokenizer, translations, "target")
     if unusual is not None:
         unusual.add(source_ids, tokenizer, unusual.longest)
     scores = token_log_probabilities(model, tokenizer, source_ids, target_ids, show_progress)
     return [float(row.sum()) for row in scores]
-
-
-def ids_of_pairs(
-    tokenizer: Any, sources: Sequence[str], translations: Sequence[str]
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the token ids of sources and of translations, each with its end token."""
-    return (
-        encode_ended(tokenizer, sources, "source"),
-        encode_ended(tokenizer, translations, "target"),
-    )
 
 
 def token_log_probabilities(
@@ -81,7 +72,6 @@ def _scores(model: Any, tokenizer: Any, source: np.ndarray, target: np.ndarray) 
     start = np.full((len(target), 1), tokenizer.start_token_id, "int32")
     shifted = np.concatenate([start, target[:, :-1]], axis=1)
     logits = model({"encoder_token_ids": source, "decoder_token_ids": shifted}, training=False)
-    rows = ops.reshape(ops.cast(logits, "float32"), (-1, logits.shape[-1]))
-    losses = ops.convert_to_numpy(token_nll(rows, ops.reshape(target, (-1,))))
-    losses = losses.reshape(target.shape).astype("float64")
+    losses = negative_log_likelihoods(target, ops.cast(logits, "float32"))
+    losses = ops.convert_to_numpy(losses).astype("float64")
     return -np.where(target != tokenizer.pad_token_id, losses, 0.0)

@@ -12,7 +12,7 @@ from keras_attention.data.alignments import WordAlignments
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Loaded, load
-from keras_attention.recipes.config import BUDGET, NEWER, TranslationConfig
+from keras_attention.recipes.config import BUDGET, TranslationConfig
 from keras_attention.spec.options import DROPOUTS
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.spec.transformer import TransformerSpec
@@ -106,9 +106,6 @@ def settings_of(
 ) -> dict[str, Any]:
     """Return the settings that identify a run, as `config.json` has them."""
     settings = dataclasses.asdict(config)
-    for name in NEWER:
-        if settings[name] == getattr(TranslationConfig, name):
-            del settings[name]
     parse_mixture(config.mixture, corpus.parts)  # Refuses other names.
     if config.mixture:
         settings["parts"] = {name: text.fingerprint() for name, text in corpus.parts.items()}
@@ -116,9 +113,7 @@ def settings_of(
     if head is not None and alignments is not None:
         settings["guided_alignment_head"] = [*head]
         settings["guided_alignment_sha256"] = alignments.fingerprint
-    if config.start_from is None:  # as runs had it before there was a choice
-        del settings["start_from"], settings["freeze"]
-    else:
+    if config.start_from is not None:
         settings["start_fingerprint"] = start_of(config.start_from).fingerprint()
         settings["model_arguments"] = model_arguments(config)
     return {
@@ -144,14 +139,14 @@ def with_budget(config: TranslationConfig, folder: RunFolder, finish: bool) -> T
                 "its folder."
             )
         return config
-    state = done["callbacks"].get("Budget", {})
+    state = done["callbacks"]["Budget"]
     if finish:
-        budget = _least_budget(config, folder, done["updates"], state.get("cooldown"))
+        budget = _least_budget(config, folder, done["updates"], state["cooldown"])
         return dataclasses.replace(config, **budget)
     if config.cooldown is not None:
         there = folder.settings()
         if any(there.get(name) != getattr(config, name) for name in BUDGET):
-            spent = {"updates": done["updates"], **state, **(state.get("cooldown") or {})}
+            spent = {"updates": done["updates"], **state, **(state["cooldown"] or {})}
             _check_rest(config, folder, spent)
     return config
 

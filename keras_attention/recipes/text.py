@@ -4,12 +4,13 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_attention.data.filters import Filters
 from keras_attention.data.model_card import UNNAMED
-from keras_attention.data.text_files import existing_file, is_pipe, language_of_file, unpacked_name
+from keras_attention.data.parallel_text import FilePairs, ParallelText
+from keras_attention.data.text_files import existing_file, language_of_file, unpacked_name
 
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
-    from keras_attention.data.filters import Filters
 
 OWN_FILES = "files"
 OLD_DOMAIN = "old_domain"  # the extra test set that says what a pretrained model forgets
@@ -124,9 +125,6 @@ class TextOptions:
 
     def _check_files(self) -> None:
         """Refuse missing files and those that are given twice; pipes are read now, as it goes only once."""
-        for file in self.files:
-            if not file.is_file() and not is_pipe(file):
-                raise FileNotFoundError(f"There is no file '{file}'.")
         for name in (*PATHS[1:], *PAIRS):
             value = getattr(self, name)
             if isinstance(value, list | tuple):
@@ -141,11 +139,9 @@ class TextOptions:
                         "source and target different files."
                     )
 
-    def _filters(self) -> "Filters | None":
+    def _filters(self) -> Filters | None:
         if self.max_words is None and self.max_ratio is None and not self.drop_duplicates:
             return None
-        from keras_attention.data.filters import Filters
-
         return Filters(self.max_words, self.max_ratio, self.drop_duplicates)
 
     def load(self, default: str = "demo") -> "Corpus":
@@ -153,8 +149,6 @@ class TextOptions:
         corpus = self._load(default)
         if self.old_domain_files is None:
             return corpus
-        from keras_attention.data.parallel_text import FilePairs, ParallelText
-
         text = ParallelText(OLD_DOMAIN, FilePairs(*self.old_domain_files))
         return dataclasses.replace(corpus, extra={**corpus.extra, OLD_DOMAIN: text}).check()
 

@@ -16,8 +16,7 @@ from keras_attention.training.learning_rate import (
     LearningRateSchedule,
     SimplexLearningRate,
 )
-from keras_attention.training.losses import LabelSmoothedCrossentropy
-from keras_attention.training.metrics import Perplexity, TokenAccuracy
+from keras_attention.training.losses import LabelSmoothedCrossentropy, Perplexity, TokenAccuracy
 from keras_attention.training.optimizer import Adam
 from keras_attention.utils.files import DamagedFile
 

@@ -18,33 +18,44 @@ from keras_attention.utils.agreed import agreed
 
 def largest_of_all(values: Sequence[float]) -> list[float]:
     """Return the largest of each number over all processes. All of them must call this at the same point."""
-    gather = backend_choice(
-        "Training", jax=_largest_on_jax, torch=processes.largest_of_all, default=list
-    )
-    return gather(values)
+    return _gathered(np.asarray(values, "float64")).max(0).tolist()
+
+
+def chief_says(value: float) -> float:
+    """Return the chief's value, in every process: decisions about training must be the same in all of them.
+
+    All processes must call it at the same point. For clocks and signals, which differ between them.
+    """
+    return float(_gathered(np.asarray(value, "float64"))[0])
 
 
 def values_of_all(value: Any) -> list[Any]:
     """Return each process's JSON value, in their order. All must call this at the same point."""
-    gather = backend_choice(
-        "Training", jax=_values_on_jax, torch=processes.values_of_all, default=lambda own: [own]
-    )
-    return gather(value)
-
-
-def _largest_on_jax(values: Sequence[float]) -> list[float]:
-    if jax_process_count() == 1:
-        return list(values)
-    return _gathered(np.asarray(values, "float32")).max(0).tolist()
-
-
-def _values_on_jax(value: Any) -> list[Any]:
-    if jax_process_count() == 1:
+    if _process_count() == 1:
         return [value]
+    # As JSON: PyTorch's gathering of objects would run what another process sends.
     text = json.dumps(value, default=str).encode()
-    size = int(_gathered(np.asarray([len(text)], "int32")).max())
+    size = int(_gathered(np.asarray(len(text), "int32")).max())
     rows = _gathered(np.frombuffer(text.ljust(size), np.uint8))
     return [json.loads(row.tobytes()) for row in rows]
+
+
+def _process_count() -> int:
+    return backend_choice("Training", jax=jax_process_count, default=processes.process_count)()
+
+
+def _gathered(values: np.ndarray) -> np.ndarray:
+    """Return the arrays of all processes, stacked."""
+    if _process_count() == 1:
+        return values[None]
+    return backend_choice("Training", jax=_gathered_on_jax, torch=processes.gathered)(values)
+
+
+def _gathered_on_jax(values: np.ndarray) -> np.ndarray:
+    from jax.experimental import multihost_utils
+
+    narrow = values.astype("float32") if values.dtype == "float64" else values
+    return np.asarray(multihost_utils.process_allgather(narrow))
 
 
 def check_agreement(facts: Mapping[str, Any]) -> None:
@@ -134,10 +145,3 @@ def chief_first() -> Iterator[None]:
         with failing_together():
             if is_chief() == is_chiefs_turn:
                 yield
-
-
-def _gathered(values: np.ndarray) -> np.ndarray:
-    """Return the arrays of all JAX processes, stacked."""
-    from jax.experimental import multihost_utils
-
-    return np.asarray(multihost_utils.process_allgather(values))

@@ -226,21 +226,18 @@ def first_nonfinite(model: keras.Model) -> str | None:
 def _state(model: keras.Model) -> dict[str, Any]:
     """Return what a manifest says of a model."""
     numbers = keras.ops.convert_to_numpy
+    optimizer = _optimizer(model)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of `LossScaleOptimizer`
+    pairs = getattr(optimizer, "moving_averages", ())
+    moving = {"moving_average": [[v.path, average.path] for v, average in pairs]}
     return {
         "keras": keras.version(),
         "backend": running_backend(),
         "random_states": [numbers(state).tolist() for state in _random_states(model)],
         "metrics": [numbers(state).tolist() for state in model.metrics_variables],
         "variables": _named_variables(model),
-        **_moving_average(model),
+        **(moving if pairs else {}),
     }
-
-
-def _moving_average(model: keras.Model) -> dict[str, Any]:
-    optimizer = _optimizer(model)
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of `LossScaleOptimizer`
-    pairs = getattr(optimizer, "moving_averages", ())
-    return {"moving_average": [[v.path, average.path] for v, average in pairs]} if pairs else {}
 
 
 def _bytes_of(model: keras.Model) -> int:

@@ -3,18 +3,22 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.training import processes
 from keras_attention.training.joining import check_workers, join_on_jax
+from keras_attention.utils.arguments import Count, checked
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import check_integer, check_optional
 
-# Strategy -> the backends that have it.
-STRATEGIES = {"mirrored": ("tensorflow",), "data_parallel": ("jax", "torch")}
+Strategy = Literal["mirrored", "data_parallel"]
+# The backends that have it.
+STRATEGIES: dict[Strategy, tuple[str, ...]] = {
+    "mirrored": ("tensorflow",),
+    "data_parallel": ("jax", "torch"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +32,9 @@ class Devices:
 
 
 @contextlib.contextmanager
+@checked
 def distribution_scope(
-    strategy: str | None = None, replicas: int | None = None
+    strategy: Strategy | None = None, replicas: Count | None = None
 ) -> Iterator[Devices]:
     """Trains on many devices: build and train a model inside this scope.
 
@@ -45,8 +50,8 @@ def distribution_scope(
         accumulation steps, as `num_replicas`.
 
     Raises:
-        ValueError: If the strategy is unknown or belongs to another backend, there are fewer devices, or
-            TensorFlow is told by `TF_CONFIG` to train in several processes.
+        ValueError: If the strategy belongs to another backend, there are fewer devices, or TensorFlow is told
+            by `TF_CONFIG` to train in several processes.
 
     Example:
 
@@ -95,12 +100,10 @@ def _jax_scope(replicas: int | None) -> Iterator[Devices]:
         yield Devices(len(names), distribution.num_processes, process_index())
 
 
-def available_devices(strategy: str | None) -> int:
+def available_devices(strategy: str) -> int:
     """Return the number of devices that a strategy would use."""
     if strategy == "mirrored":
         return len(_tensorflow_devices())
-    if strategy is None:
-        return 1
     return backend_choice(
         "A strategy",
         torch=lambda: (processes.launched() or (0, 1))[1],
@@ -168,20 +171,6 @@ def is_chief() -> bool:
     return process_index() == 0
 
 
-def chief_says(value: float) -> float:
-    """Return the chief's value, in every process: decisions about training must be the same in all of them.
-
-    All processes must call it at the same point. For clocks and signals, which differ between them.
-    """
-    chiefs = backend_choice(
-        "Training",
-        jax=_jax_chief_says,
-        torch=lambda own: float(processes.values_of_all(own)[0]),
-        default=lambda own: own,
-    )
-    return chiefs(value)
-
-
 def sum_over_replicas(value: Any) -> Any:
     """Sum tensors over the replicas of the `tf.distribute` strategy that runs the step, if any.
 
@@ -229,9 +218,8 @@ def update_where(
     )
 
 
-def _check_strategy(strategy: str | None, replicas: int | None) -> None:
+def _check_strategy(strategy: Strategy | None, replicas: int | None) -> None:
     backend = running_backend()
-    check_optional(check_integer, "replicas", replicas, 1)
     if strategy is None:
         if replicas not in (None, 1):
             raise ValueError(
@@ -239,8 +227,6 @@ def _check_strategy(strategy: str | None, replicas: int | None) -> None:
                 "'mirrored', on JAX 'data_parallel'."
             )
         return
-    if not isinstance(strategy, str) or strategy not in STRATEGIES:
-        raise ValueError(f"`strategy` must be one of {[None, *STRATEGIES]}. Received: {strategy!r}")
     if backend not in STRATEGIES[strategy]:
         fitting = [name for name, backends in STRATEGIES.items() if backend in backends]
         owners = " and ".join(STRATEGIES[strategy])
@@ -257,7 +243,7 @@ def _check_strategy(strategy: str | None, replicas: int | None) -> None:
             f"Several processes train on all of their devices, which are {available}. Received: "
             f"replicas={replicas}. Leave it out, or start fewer processes."
         )
-    if replicas is not None and not 1 <= replicas <= available:
+    if replicas is not None and replicas > available:
         raise ValueError(
             f"There are {available} device(s) for the strategy {strategy!r}. "
             f"Received: replicas={replicas}. Ask for 1 to {available}."
@@ -283,15 +269,6 @@ def _tensorflow_devices() -> list[str]:
 
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return [device.name for device in devices]
-
-
-def _jax_chief_says(value: float) -> float:
-    if jax_process_count() == 1:
-        return value
-    import numpy as np
-    from jax.experimental import multihost_utils
-
-    return float(multihost_utils.broadcast_one_to_all(np.float32(value)))
 
 
 def _tensorflow_sum(value: Any) -> Any:

@@ -100,9 +100,9 @@ def initialize_processes(
             "Processes join by their addresses only on JAX: set KERAS_BACKEND=jax. On PyTorch, `torchrun` "
             f"starts and joins them. Received: the backend {running_backend()!r}"
         )
-    hosts = str(_setting("JOB_ADDRESSES", addresses))
-    count = _integer_setting("NUM_PROCESSES", num_processes)
-    index = _integer_setting("PROCESS_ID", process_index)
+    hosts = _setting("JOB_ADDRESSES", addresses, str)
+    count = _setting("NUM_PROCESSES", num_processes, int)
+    index = _setting("PROCESS_ID", process_index, int)
     if not 0 <= index < count or len(hosts.split(",")) not in (1, count):
         raise ValueError(
             "`addresses` must be that of process 0 or one for each process, and `process_index` must be "
@@ -191,7 +191,7 @@ def _named_errors() -> Iterator[None]:
         raise processes.LostProcess(f"{told} JAX itself says soon which one it was.") from error
 
 
-def _setting(name: str, given: Any) -> Any:
+def _setting(name: str, given: Any, kind: type) -> Any:
     variable = f"KERAS_DISTRIBUTION_{name}"
     value = os.environ.get(variable) if given is None else given
     if value is None:
@@ -199,12 +199,7 @@ def _setting(name: str, given: Any) -> Any:
             f"`initialize_processes` needs its arguments, or the environment variable {variable}. "
             "Received: neither"
         )
-    return value
-
-
-def _integer_setting(name: str, given: int | None) -> int:
-    value = _setting(name, given)
     try:
-        return int(value)
+        return kind(value)
     except ValueError:
         raise ValueError(f"{name} must be an integer. Received: {name}={value!r}") from None

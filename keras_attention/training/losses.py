@@ -1,9 +1,9 @@
-"""The label-smoothed loss (section 5.4 of the paper)."""
+"""The label-smoothed loss (section 5.4 of the paper), and accuracy and perplexity over tokens."""
 
 import contextlib
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.ops.ids import comparable_ids, one_if_ids
-from keras_attention.ops.operations import smoothed_crossentropy
+from keras_attention.ops.operations import smoothed_crossentropy, token_nll
 from keras_attention.training.distribution import sum_over_replicas
 from keras_attention.training.processes import share_of_process
 from keras_attention.utils.arguments import Rate, checked
@@ -63,8 +63,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         A scalar, nats per token.
 
     Raises:
-        ValueError: If an argument is out of range, shapes do not fit together, or a NumPy array of labels
-            holds one outside the vocabulary. (In a tensor, such a label makes the loss NaN.)
+        ValueError: If shapes do not fit together, or a NumPy array of labels holds one outside the
+            vocabulary. (In a tensor, such a label makes the loss NaN.)
 
     Example (logits 1 to 4, label 2):
 
@@ -96,39 +96,19 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return ops.divide(total, self.token_count(y_true, sample_weight, total.dtype))
 
     def token_sum(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Return the sum of the losses of the real tokens in these rows: of one replica or slice.
+        """Return the sum of the losses, in nats, of the real tokens in these rows: of one replica or slice.
 
         Gradients are summed over replicas and slices. So each `token_sum`, divided by the `token_count`
-        of the whole update, adds its share to the mean over all tokens.
-
-        Args:
-            y_true: Integer labels `(B, T)`.
-            y_pred: Logits `(B, T, V)`.
-            sample_weight: Optional weights broadcastable to `(B, T)`.
-
-        Returns:
-            A scalar, nats.
+        of the whole update, adds its share to the mean over all tokens. The arguments are those of a call.
         """
-        labels, y_pred = check_labels(y_true, y_pred, self.pad_token_id)
-        losses = self.call(labels, y_pred)
-        weights = label_weights(
-            y_true, self.pad_token_id, sample_weight, y_pred.shape[-1], losses.dtype
-        )
-        # Not only a product: at padding, 0 times NaN would be NaN.
-        return ops.sum(ops.where(ops.equal(weights, 0), 0.0, ops.multiply(losses, weights)))
+        losses, _ = _weighted(self.call, y_true, y_pred, self.pad_token_id, sample_weight)
+        return ops.sum(losses)
 
     def token_count(self, y_true: Any, sample_weight: Any = None, dtype: Any = "float32") -> Any:
         """Return the number of real tokens of the whole update, over all replicas; 1 if there is none.
 
         In an update of several processes on PyTorch, whose losses are averaged, it is an equal share of that.
-
-        Args:
-            y_true: Integer labels `(B, T)`: all rows of this replica.
-            sample_weight: Optional weights broadcastable to `(B, T)`; tokens count by their weight.
-            dtype: Of the result. Defaults to float32.
-
-        Returns:
-            A scalar.
+        The labels `(B, T)` are all rows of this replica; with sample weights, tokens count by their weight.
         """
         if _own.token_count is not None:
             return ops.cast(_own.token_count, dtype)
@@ -249,3 +229,114 @@ def label_weights(
             sample_weight = sample_weight[:, None]
         weights = ops.multiply(weights, sample_weight)
     return ops.where(ops.equal(y_true, pad_token_id), 0.0, weights)
+
+
+def _weighted(
+    values_of: Callable[[Any, Any], Any],
+    y_true: Any,
+    y_pred: Any,
+    pad_token_id: int,
+    sample_weight: Any,
+) -> tuple[Any, Any]:
+    """Return the value of every token times its weight, and the weights."""
+    labels, y_pred = check_labels(y_true, y_pred, pad_token_id)
+    values = values_of(labels, y_pred)
+    weights = label_weights(y_true, pad_token_id, sample_weight, y_pred.shape[-1], values.dtype)
+    # Not only a product: at padding, 0 times NaN would be NaN.
+    return ops.where(ops.equal(weights, 0), 0.0, ops.multiply(values, weights)), weights
+
+
+def negative_log_likelihoods(labels: Any, logits: Any) -> Any:
+    """Return -log P(label) of every token, `(B, T)`."""
+    rows = ops.reshape(logits, (-1, logits.shape[-1]))
+    return ops.reshape(token_nll(rows, ops.reshape(labels, (-1,))), ops.shape(labels))
+
+
+class _TokenMean(keras.metrics.Metric):
+    """A mean over all real tokens seen since the last reset."""
+
+    @checked
+    def __init__(self, name: str, pad_token_id: int = 0, **kwargs: Any):
+        super().__init__(name=name, **kwargs)
+        self.pad_token_id = pad_token_id
+        number = {"shape": (), "initializer": "zeros", "dtype": self.dtype}
+        self.total = self.add_variable(name="total", **number)
+        self.count = self.add_variable(name="count", **number)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        values, weights = _weighted(
+            self.token_values, y_true, y_pred, self.pad_token_id, sample_weight
+        )
+        self.total.assign_add(ops.cast(ops.sum(values), self.dtype))
+        self.count.assign_add(ops.cast(ops.sum(weights), self.dtype))
+
+    def token_values(self, y_true: Any, y_pred: Any) -> Any:
+        """Return the value of every token, `(B, T)`."""
+        raise NotImplementedError
+
+    def result(self) -> Any:
+        total, count = ops.convert_to_tensor(self.total), ops.convert_to_tensor(self.count)
+        is_empty = ops.equal(count, 0)  # `ops.divide_no_nan` is float32 for float64 on PyTorch.
+        return ops.where(
+            is_empty,
+            ops.zeros_like(total),
+            total / ops.where(is_empty, ops.ones_like(count), count),
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "pad_token_id": self.pad_token_id}
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class TokenAccuracy(_TokenMean):
+    """Share of the real target tokens that the model predicts as the most probable ones.
+
+    Args:
+        name: Name of the metric. Defaults to `"token_accuracy"`.
+        pad_token_id: Label of padding, which is excluded. Defaults to 0.
+        **kwargs: `dtype`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> metric = TokenAccuracy()
+    >>> logits = np.array([[[0.0, 1, 2], [0.0, 2, 1], [9.0, 0, 0]]])
+    >>> metric.update_state(np.array([[2, 2, 0]]), logits)
+    >>> float(metric.result())
+    0.5
+    """
+
+    def __init__(self, name: str = "token_accuracy", pad_token_id: int = 0, **kwargs: Any):
+        super().__init__(name=name, pad_token_id=pad_token_id, **kwargs)
+
+    def token_values(self, y_true: Any, y_pred: Any) -> Any:
+        return ops.cast(
+            ops.equal(ops.cast(ops.argmax(y_pred, axis=-1), "int32"), y_true), "float32"
+        )
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class Perplexity(_TokenMean):
+    """`exp` of the mean negative log-likelihood of real target tokens, without smoothing (Table 3).
+
+    Args:
+        name: Name of the metric. Defaults to `"perplexity"`.
+        pad_token_id, **kwargs: As of `TokenAccuracy`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> metric = Perplexity()
+    >>> metric.update_state(np.array([[1, 0]]), np.zeros((1, 2, 7)))
+    >>> round(float(metric.result()), 4)
+    7.0
+    """
+
+    def __init__(self, name: str = "perplexity", pad_token_id: int = 0, **kwargs: Any):
+        super().__init__(name=name, pad_token_id=pad_token_id, **kwargs)
+
+    def token_values(self, y_true: Any, y_pred: Any) -> Any:
+        return negative_log_likelihoods(y_true, y_pred)
+
+    def result(self) -> Any:
+        return ops.exp(super().result())

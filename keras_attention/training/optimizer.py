@@ -1,4 +1,4 @@
-"""The optimizer of the paper (section 5.3)."""
+"""The optimizer of the paper (section 5.3), fused on the backends that have such an operation."""
 
 import functools
 import numbers
@@ -13,10 +13,17 @@ from keras.optimizers import schedules
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.ops.operations import global_norm
 from keras_attention.training.distribution import sum_over_replicas, update_where
-from keras_attention.training.fused_adam import AdamStep, tensorflow_adam_update, torch_adam_updates
 from keras_attention.training.learning_rate import BudgetSchedule
 from keras_attention.utils.arguments import NotNegative, Rate, checked
 from keras_attention.utils.checks import check_number
+
+
+@functools.cache
+def _late_steps(number: int, device: Any) -> list[Any]:
+    """Return the numbers of a step so large that PyTorch's bias corrections are 1, also one later."""
+    import torch
+
+    return list(torch.full((number,), 1e30, device=device).unbind())
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -149,23 +156,38 @@ class Adam(keras.optimizers.Adam):
             )
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        update = backend_choice("Adam", tensorflow=tensorflow_adam_update, default=None)
-        if update is None or self.amsgrad:
-            super().update_step(gradient, variable, learning_rate)
-            return
-        is_done = update(
-            variable,
-            self._momentums[self._get_variable_index(variable)],
-            self._velocities[self._get_variable_index(variable)],
-            gradient,
-            self._step(learning_rate),
-        )
-        if not is_done:
+        update = backend_choice("Adam", tensorflow=self._fused_on_tensorflow, default=None)
+        if update is None or self.amsgrad or not update(gradient, variable, learning_rate):
             super().update_step(gradient, variable, learning_rate)
 
-    def _step(self, learning_rate: Any) -> AdamStep:
-        number = ops.add(self.iterations, 1)
-        return AdamStep(learning_rate, number, self.beta_1, self.beta_2, self.epsilon)
+    def _fused_on_tensorflow(self, gradient: Any, variable: Any, learning_rate: Any) -> bool:
+        """Update a TensorFlow variable and its moments in one pass over memory.
+
+        The formula is Keras' own, `m * lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) / (sqrt(v) + epsilon)`.
+        Returns False if there is no fused operation for the variable, and then changes nothing.
+        """
+        import tensorflow as tf
+
+        is_plain = isinstance(variable, tf.Variable) and not isinstance(gradient, tf.IndexedSlices)
+        if not is_plain or hasattr(variable, "values"):  # A mirrored variable has no single handle.
+            return False
+        index, dtype = self._get_variable_index(variable), variable.dtype
+        number = tf.cast(ops.add(self.iterations, 1), dtype)
+        beta_1, beta_2 = tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=tf.pow(beta_1, number),
+            beta2_power=tf.pow(beta_2, number),
+            lr=tf.cast(learning_rate, dtype),
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=tf.constant(self.epsilon, dtype),
+            grad=tf.cast(gradient, dtype),
+            use_locking=True,
+        )
+        return True
 
     def _clip_gradients(self, grads: Any) -> Any:
         """Override Keras' hook: what is clipped is the sum over the replicas."""
@@ -234,17 +256,54 @@ class Adam(keras.optimizers.Adam):
             if not bool(is_good):
                 return
             self._decay(variables)
-        indices = [self._get_variable_index(variable) for variable in variables]
-        is_done = not self.amsgrad and torch_adam_updates(
-            variables,
-            [self._momentums[index] for index in indices],
-            [self._velocities[index] for index in indices],
-            gradients,
-            self._step(learning_rate),
-            is_good,
-        )
+        given = is_good, gradients, variables, learning_rate
+        is_done = not self.amsgrad and self._fused_on_torch(*given)
         if not is_done and bool(is_good):
             super()._backend_update_step(gradients, variables, learning_rate)
+
+    def _fused_on_torch(
+        self, is_good: Any, gradients: Any, variables: Any, learning_rate: Any
+    ) -> bool:
+        """Update variables and their moments in one call, without waiting for the device.
+
+        Where the boolean scalar `is_good` is False, nothing changes. Returns False if there is no fused
+        operation.
+        """
+        import torch
+        from torch.optim.adam import adam
+
+        from keras_attention.ops.backends.torch_known import tensor_of
+
+        values = [tensor_of(variable) for variable in variables]
+        if any(v.device.type not in ("cpu", "cuda") or v.dtype != torch.float32 for v in values):
+            return False
+        device = values[0].device
+        if device.type == "cpu" and not is_good:
+            return True
+        # Keras adds epsilon to the uncorrected root of v, PyTorch to the corrected one. So Keras' bias
+        # corrections go into the rate, and PyTorch gets a step so large that its own corrections are 1.
+        number = ops.convert_to_tensor(ops.add(self.iterations, 1)).double()
+        rate = ops.convert_to_tensor(learning_rate).double()
+        rate = rate * torch.sqrt(1.0 - self.beta_2**number) / (1.0 - self.beta_1**number)
+        indices = [self._get_variable_index(variable) for variable in variables]
+        adam(
+            values,
+            [gradient.to(torch.float32) for gradient in gradients],
+            [tensor_of(self._momentums[index]) for index in indices],
+            [tensor_of(self._velocities[index]) for index in indices],
+            [],
+            _late_steps(len(values), device),
+            fused=True,
+            found_inf=None if device.type == "cpu" else torch.logical_not(is_good).float(),
+            amsgrad=False,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            lr=rate.float() if device.type != "cpu" else float(rate),
+            weight_decay=0.0,
+            eps=self.epsilon,
+            maximize=False,
+        )
+        return True
 
     def _update_and_select(
         self, is_good: Any, gradients: Any, variables: Any, learning_rate: Any

@@ -9,7 +9,6 @@ import concurrent.futures
 import contextlib
 import datetime
 import functools
-import json
 import os
 import sys
 import threading
@@ -17,6 +16,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 # Between two things that processes do together, such as two updates; decoding for BLEU lies between.
 TIMEOUT_MINUTES = 30.0
@@ -199,35 +200,16 @@ def share_of_process(total: Any) -> Any:
     return total / process_count() if _in_step else total
 
 
-def largest_of_all(values: Sequence[float]) -> list[float]:
-    """Return the largest of each number over the processes, all of which must call it at the same point."""
-    dist = _distributed()
-    if dist is None:
-        return list(values)
+def gathered(values: np.ndarray) -> np.ndarray:
+    """Return the arrays of all processes, stacked; all must call it at the same point, with one shape."""
     import torch
+    import torch.distributed as dist
 
-    numbers = torch.tensor(values, dtype=torch.float64)  # On the CPU: the device goes on meanwhile.
+    own = torch.from_numpy(np.array(values))  # On the CPU: the device goes on meanwhile.
+    found = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     with _named_errors():
-        dist.all_reduce(numbers, dist.ReduceOp.MAX)
-    return numbers.tolist()
-
-
-def values_of_all(value: Any) -> list[Any]:
-    """Return what each process gives, JSON-like, in their order; all must call it at the same point."""
-    dist = _distributed()
-    if dist is None:
-        return [value]
-    import torch
-
-    # As JSON: `all_gather_object` would run what another process sends.
-    text = torch.frombuffer(bytearray(json.dumps(value, default=str).encode()), dtype=torch.uint8)
-    size = int(largest_of_all([text.numel()])[0])
-    padded = torch.full((size,), ord(" "), dtype=torch.uint8)
-    padded[: text.numel()] = text
-    texts = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
-    with _named_errors():
-        dist.all_gather(texts, padded)
-    return [json.loads(bytes(text.tolist())) for text in texts]
+        dist.all_gather(found, own)
+    return torch.stack(found).numpy()
 
 
 def add_sums_of_processes(before: Sequence[Any], variables: Sequence[Any]) -> None:

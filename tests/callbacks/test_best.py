@@ -1,4 +1,4 @@
-"""Which checkpoint is the best, over stops and cool-downs, and that it is kept."""
+"""Which checkpoint is the best and kept, over stops and cool-downs; when no better one ends a training."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_attention import average_checkpoints
-from keras_attention.callbacks import BestCheckpoint, Checkpoints, Stop
+from keras_attention.callbacks import BestCheckpoint, Budget, Checkpoints, Stop, StopWithoutGain
 from keras_attention.training import select_checkpoints
 
 pytestmark = pytest.mark.backends("torch")
@@ -117,3 +117,71 @@ def test_its_checkpoint_is_never_lost_to_rotation(tmp_path):
     checkpoints = Checkpoints(tmp_path, 1, stateful=[best])
     *_, kept = trained(best, checkpoints, [4.0, 6.0, 5.0, 7.0, 6.5, 7.0, 1.0])
     assert kept == [[1], [2], [2, 3], [4], [4, 5], [4, 6], [4, 7]]
+
+
+def epochs(stop, values):
+    """Which of these ends of epochs ask for the end of training."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    stop.set_model(model)
+    asked = []
+    for epoch, value in enumerate(values):
+        model.stop_training = False
+        stop.on_epoch_end(epoch, {} if value is None else {"val_perplexity": value})
+        asked.append(model.stop_training)
+    return asked
+
+
+@pytest.mark.parametrize(
+    "patience,values,expected",
+    [
+        (2, [5, 4, 4, 3, 3, 3.5], [False] * 5 + [True]),
+        (1, [5, 4, 4.1], [False, False, True]),
+        (None, [5, 6, 7, 8], [False] * 4),
+        (2, [5, None, 6, None, 7], [False] * 4 + [True]),
+        (2, [float("nan"), float("inf")], [False, True]),
+    ],
+)
+def test_when_it_stops(patience, values, expected):
+    stop = StopWithoutGain(patience)
+    assert epochs(stop, values) == expected
+    assert stop.is_over == any(expected)
+
+
+def test_of_a_score_more_is_better():
+    stop = StopWithoutGain(2, mode="max")
+    assert epochs(stop, [3, 4, None, 3.5, 5, 5, 4]) == [False] * 6 + [True]
+    assert epochs(StopWithoutGain(1, mode="max"), [-2, -1, float("inf")]) == [False, False, True]
+
+
+def test_a_resumed_run_goes_on_counting():
+    first, second = StopWithoutGain(3), StopWithoutGain(3)
+    assert not any(epochs(first, [4, 3, 3.5, 3.2]))
+    second.set_state(json.loads(json.dumps(first.get_state())))
+    assert epochs(second, [3.1]) == [True]
+
+
+def test_more_patience_goes_on_with_what_had_ended():
+    first, same, more = StopWithoutGain(2), StopWithoutGain(2), StopWithoutGain(4)
+    assert epochs(first, [4, 4, 4])[-1]
+    for stop in (same, more):
+        stop.set_state(json.loads(json.dumps(first.get_state())))
+    assert same.is_over and not more.is_over
+    assert epochs(more, [4, 4]) == [False, True]
+
+
+def test_a_budget_without_a_cooldown_is_refused():
+    with pytest.raises(ValueError, match="`budget` must have a `cooldown`"):
+        StopWithoutGain(1, budget=Budget(steps=9))
+
+
+def test_an_epoch_that_was_cut_short_does_not_count():
+    told = Stop(signal_name="SIGINT")
+    stop = StopWithoutGain(1, stop=told)
+    stop.set_params({"steps": 7})
+    for batch in range(6):
+        stop.on_train_batch_begin(batch)
+    assert epochs(stop, [3, 4, 5]) == [False] * 3
+    assert told.within_epoch
+    stop.on_train_batch_begin(6)  # the last batch of an epoch
+    assert epochs(stop, [3, 4]) == [False, True]

@@ -11,7 +11,7 @@ from tests.visualization.event_files import read_values
 
 ALL = [
     value
-    for value in vars(callbacks).values()
+    for value in (getattr(callbacks, name) for name in callbacks.__all__)
     if isinstance(value, type) and issubclass(value, keras.callbacks.Callback)
 ]
 BATCHES, ROWS = 7, 3

@@ -1,8 +1,8 @@
 """`keras-attention score`: probabilities of pairs of lines, and of a corpus in chunks."""
 
-import keras
-import numpy as np
 import pytest
+
+from tests.helpers import log_probabilities
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -15,17 +15,10 @@ def test_scores_are_sums_of_log_probabilities(run, translator, command, refused)
         ("The dog sleeps.", "Der Hund"),
         ("A woman sees it.", "Eine Frau sieht den kleinen Hund."),
     ]
-    model, tokenizer = translator.model, translator.tokenizer
-    expected = []
-    for source, target in pairs:
-        ids = [[*tokenizer.encode(text), tokenizer.end_token_id] for text in (source, target)]
-        inputs = {
-            "encoder_token_ids": np.array([ids[0]], "int32"),
-            "decoder_token_ids": np.array([[tokenizer.start_token_id, *ids[1][:-1]]], "int32"),
-        }
-        logits = keras.ops.convert_to_numpy(model(inputs, training=False))[0].astype("float64")
-        normalizer = np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1)) + logits.max(1)
-        expected.append(sum(logits[t, i] for t, i in enumerate(ids[1])) - normalizer.sum())
+    tokenizer, expected = translator.tokenizer, []
+    for pair in pairs:
+        ids = [[*tokenizer.encode(text), tokenizer.end_token_id] for text in pair]
+        expected.append(log_probabilities(translator.model, *ids).sum())
     shown = command("score", run, typed=map("\t".join, pairs)).out
     assert list(map(float, shown.splitlines())) == pytest.approx(expected, abs=1e-3)
     error = refused("score", run, typed=["no tab"])

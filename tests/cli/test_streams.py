@@ -9,15 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import pytest
 
 from keras_attention.cli import streams
 from keras_attention.cli.options import Parser
 from keras_attention.cli.streams import chunks_as_they_come, typed_text
-from keras_attention.recipes.saving import save_model
 from keras_attention.utils import progress
-from keras_attention.utils.run_folder import RunFolder
 
 pytestmark = pytest.mark.backends("torch")
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,14 +23,6 @@ ASCII = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 COMMAND = [sys.executable, "-m", "keras_attention_light"]
 # NumPy's sums depend on what is in a batch, and it stands in for Numba where that is not compiled yet.
 EXACT = ["--json", "--engine", "numpy", "--batch-tokens", "1"]
-
-
-@pytest.fixture(scope="module")
-def run(run):
-    """A run that translates without Keras."""
-    model = keras.saving.load_model(run / "model.keras", compile=False)
-    save_model(model, RunFolder(run))
-    return run
 
 
 PLACE = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}

@@ -10,7 +10,7 @@ from keras_attention import Tokenizer, Transformer, Translator, export_ctranslat
 from keras_attention.cli.main import main
 from keras_attention.data.presets import is_preset
 from keras_attention.interop import hub
-from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.order import save_model
 from keras_attention.spec import SpecError
 from keras_attention.utils.run_folder import RunFolder
 from tests.decoding.letters import assert_alike

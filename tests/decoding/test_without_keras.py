@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator
-from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.order import save_model
 from keras_attention.spec import SpecError
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention_light import load_translator

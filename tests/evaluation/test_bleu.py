@@ -16,7 +16,7 @@ from keras_attention.data.normalization import NORMALIZATIONS
 from keras_attention.evaluation import Sentences, corpus_ter, moses_bleu, report_text
 from keras_attention.evaluation import corpus_scores as scores_of_language
 from keras_attention.evaluation.bleu import bleu_tokenizer
-from keras_attention.recipes.compare import runs_report
+from keras_attention.evaluation.report import runs_report
 
 tokenized_bleu = functools.partial(moses_bleu.tokenized_bleu, language="de")
 corpus_scores = functools.partial(scores_of_language, language="de")

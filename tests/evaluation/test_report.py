@@ -189,10 +189,7 @@ def test_written_into_the_folder_beside_what_is_there(tmp_path):
             "report of another run",
         ),
         (
-            {
-                "config.json": json.dumps(CONFIG),
-                "report.json": json.dumps({"evaluation": {"run": "0123"}}),
-            },
+            {"config.json": json.dumps(CONFIG), "report.json": json.dumps({"evaluation": {}})},
             None,
             "report of another run",
         ),

@@ -9,7 +9,8 @@ import pytest
 from diagnose import diagnose
 
 from keras_attention import Tokenizer, Transformer, Translation, Translator
-from tests.recipes.small_runs import token_log_probabilities, untrained_run
+from tests.helpers import log_probabilities
+from tests.recipes.small_runs import untrained_run
 
 pytestmark = pytest.mark.backends(
     "torch"
@@ -37,7 +38,7 @@ def translator():
 
 def expected_score(translator, source, reference):
     read, written = ([*translator.tokenizer.encode(text), 1] for text in (source, reference))
-    scores = token_log_probabilities(translator.model, read, written)
+    scores = log_probabilities(translator.model, read, written)
     return scores.sum() / ((5 + len(written)) / 6) ** 0.6
 
 

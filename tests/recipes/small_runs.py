@@ -4,13 +4,11 @@ import contextlib
 import itertools
 import json
 
-import keras
-import numpy as np
 import pytest
 
 from keras_attention import Adam, Tokenizer, TokenStore, Transformer, corpus_from_files, load_corpus
 from keras_attention.recipes import TranslationConfig, order
-from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.order import save_model
 from keras_attention.training.checkpoint_store import write_checkpoint
 from keras_attention.utils.run_folder import RunFolder
 
@@ -56,16 +54,6 @@ def training_alone():
         patch.setattr(order, "evaluate", lambda run: {"training": run.training})
         patch.setattr(order, "results_text", lambda *_, **__: "")
         yield
-
-
-def token_log_probabilities(model, source, target):
-    """log P of each token of a target, by a softmax in NumPy; ids with the end token."""
-    inputs = {"encoder_token_ids": [source], "decoder_token_ids": [[0, *target[:-1]]]}
-    logits = model({name: np.array(ids) for name, ids in inputs.items()})
-    logits = keras.ops.convert_to_numpy(logits)[0].astype("float64")
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return logs[np.arange(len(target)), target]
 
 
 def untrained_run(folder, first=0):

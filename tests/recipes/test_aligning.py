@@ -2,14 +2,15 @@
 
 import copy
 import dataclasses
+import types
 
 import keras
 import numpy as np
 import pytest
 
 from keras_attention import Tokenizer, Transformer, Translation, Translator
-from keras_attention.recipes.aligning import alignment_head, with_details
-from tests.recipes.small_runs import token_log_probabilities
+from keras_attention.recipes.aligning import alignment_figures, with_details
+from tests.helpers import log_probabilities
 
 pytestmark = pytest.mark.backends(
     "torch"
@@ -74,7 +75,7 @@ def expected_scores(translator, text, translation):
     target = [*translation.token_ids, 1]
     count = len(target) - (not translation.is_finished)
     source = [*translator.tokenizer.encode(text), 1]
-    return token_log_probabilities(translator.model, source, target)[:count]
+    return log_probabilities(translator.model, source, target)[:count]
 
 
 def test_links_and_scores(translator):
@@ -118,6 +119,16 @@ def check_details(translator, head):
     return linked
 
 
+def best_head(translator, pair, links):
+    """The head and the rows that have just the links of this pair."""
+    corpus = types.SimpleNamespace(
+        alignments={pair: links}, splits={"validation": [pair], "test": [pair]}
+    )
+    found = alignment_figures(corpus, "test", translator.model, translator.tokenizer, None)
+    assert found["error_rate"] == 0.0 and found["sentences"] == 1
+    return found["head"], found["rows"]
+
+
 @pytest.mark.parametrize(("rows_are", "shift"), [("read", 1), ("predicted", 0)])
 def test_the_head_that_aligns_best(translator, rows_are, shift):
     """The true links are those of one head and its rows, so its error rate is 0; no other has them."""
@@ -131,7 +142,7 @@ def test_the_head_that_aligns_best(translator, rows_are, shift):
         (int(np.argmax([sum(weights[t + shift, s] for t in row for s in c) for c in columns])), n)
         for n, row in enumerate(rows)
     ]
-    assert alignment_head(model, tokenizer, {(text, target): links}) == ((0, 0), rows_are, 0.0)
+    assert best_head(translator, (text, target), links) == ([0, 0], rows_are)
     found = [[Translation(target, 0.0, tuple(ids[:-1]), True)]]
     known = dataclasses.replace(translator, card={"alignment": {"head": [0, 0], "rows": rows_are}})
     # The card's rows are those of its head alone.
@@ -167,8 +178,7 @@ def test_a_prefix_of_sources_is_no_word_of_them(translator):
         for number, row in enumerate(words_of(tokenizer, ids, "target"))
     ]
     assert list(links) == expected
-    head, rows, rate = alignment_head(model, tokenizer, {(text, target): expected})
-    assert rate == 0.0
+    head, rows = best_head(prefixed, (text, target), expected)
     assert with_details(prefixed, [text], found, head, rows)[0][0].alignment == links
 
 
@@ -217,5 +227,3 @@ def test_refusals(translator):
     )
     with pytest.raises(ValueError, match="whose attention can be read"):
         with_details(light, TEXTS, found)
-    with pytest.raises(ValueError, match="`alignments` is empty"):
-        alignment_head(translator.model, translator.tokenizer, {})

@@ -1,7 +1,6 @@
 """A run that starts from a pretrained model: its weights, its tokenizer, and an optimizer of its own."""
 
 import contextlib
-import dataclasses
 import io
 import itertools
 import shutil
@@ -20,16 +19,15 @@ from keras_attention.recipes import (
     loop,
     train_translation,
 )
-from keras_attention.recipes.beside import WorkBeside
 from keras_attention.recipes.catalog import fine_tuning_recipe
-from keras_attention.recipes.config import NEWER
 from keras_attention.recipes.finished_run import FinishedRun
+from keras_attention.recipes.loop import WorkBeside
+from keras_attention.recipes.order import save_model
 from keras_attention.recipes.run import Run
-from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.start import start_of
 from keras_attention.utils.run_folder import RunFolder
 from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt
-from tests.recipes.small_runs import small_corpus, training_alone, untrained_run, write_files
+from tests.recipes.small_runs import training_alone, write_files
 from tests.visualization.event_files import read_values
 
 # Of each backend: what LoRA leaves frozen (test_lora_runs.py), and the loops of test_run.py.
@@ -49,19 +47,6 @@ SETTINGS = {
 
 # As no one would train: the weights move by their own size.
 HARMFUL = {"model_arguments": {}, "peak_learning_rate": 0.1, "cooldown": 0.5, "warmup_steps": 1}
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("start")
-    untrained_run(folder)
-    save_model(Translator.from_run(folder).model, RunFolder(folder))  # beside it, its spec
-    return folder
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return small_corpus(tmp_path_factory.mktemp("text"))
 
 
 def config(start, **changes):
@@ -333,18 +318,6 @@ def test_another_start_is_another_run(start, corpus, tmp_path):
         train_translation(corpus, config(changed, steps=2), tmp_path / "run")
 
 
-def test_what_the_pretrained_model_decides_is_refused(start, tmp_path):
-    for arguments in ({"num_layers": 3}, {"hidden_dim": 16}):
-        with pytest.raises(
-            ValueError, match=f"{[*arguments][0]}', which the model of `start_from`"
-        ):
-            config(start, model_arguments=arguments)
-    with pytest.raises(ValueError, match="`freeze` .'encoder'.* is for a pretrained model"):
-        TranslationConfig(steps=3, freeze="encoder")
-    with pytest.raises(ValueError, match="`start_share` .0.3.* is for a pretrained model"):
-        TranslationConfig(steps=3, start_share=0.3)
-
-
 def test_the_command(start, tmp_path, capsys, refused_by):
     files = dict(zip(("source", "target"), write_files(tmp_path, "train", 0, 60), strict=True))
     given = [word for side, file in files.items() for word in (f"--{side}-file", str(file))]
@@ -364,12 +337,3 @@ def test_the_command(start, tmp_path, capsys, refused_by):
     said = capsys.readouterr().err
     assert f"Model of '{start}', encoder frozen" in said and "Before the first update" in said
     assert RunFolder(run).settings()["freeze"] == "encoder"
-
-
-def test_a_run_of_before_has_no_such_settings(corpus, tmp_path):
-    """So that runs that were begun before can go on."""
-    plain = TranslationConfig(**{**SETTINGS, "steps": 2})
-    settings = Run(corpus, plain, tmp_path / "run").settings
-    assert not {"start_from", "freeze", "start_fingerprint"} & settings.keys()
-    missing = {*dataclasses.asdict(plain)} - settings.keys()
-    assert missing == {"start_from", "freeze", *NEWER}

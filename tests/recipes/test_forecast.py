@@ -7,8 +7,8 @@ import pytest
 
 from keras_attention import TranslationConfig, corpus_from_files
 from keras_attention.data import load_corpus
-from keras_attention.recipes.beside import WorkBeside
 from keras_attention.recipes.catalog import forecast_for, recipe_for
+from keras_attention.recipes.loop import WorkBeside
 from keras_attention.utils.forecast import Forecast
 from tests.recipes.small_runs import write_files
 

@@ -9,33 +9,19 @@ import numpy as np
 import pytest
 
 from keras_attention import Transformer, Translator
-from keras_attention.cli.main import main
 from keras_attention.evaluation import Sentences
 from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
 from keras_attention.recipes.finished_run import FinishedRun
-from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.order import save_model
 from keras_attention.recipes.start import start_of
 from keras_attention.training.checkpoint_store import LORA
 from keras_attention.utils.run_folder import RunFolder
-from tests.recipes.small_runs import small_corpus, training_alone, untrained_run, write_files
+from tests.recipes.small_runs import training_alone, write_files
 from tests.recipes.test_fine_tuning import SETTINGS, weights
 from tests.recipes.test_resumed_runs import numbers_of, stopped, train_alone
 from tests.visualization.event_files import read_values
 
 ADAPTED = ("query.kernel", "value.kernel")
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("start")
-    untrained_run(folder)
-    save_model(Translator.from_run(folder).model, RunFolder(folder))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return small_corpus(tmp_path_factory.mktemp("text"))
 
 
 def config(start, **changes):
@@ -145,28 +131,3 @@ def test_mixed_precision_ends_in_float32(start, tmp_path):
     found = weights(loaded)[path]
     assert ((found.view("uint32") & 0xFFFF) != 0).mean() > 0.9
     np.testing.assert_array_equal(found, weights(model)[path])
-
-
-@pytest.mark.backends("torch")
-def test_what_does_not_go_with_it_is_refused(start):
-    for changes in ({"freeze": "encoder"}, {"ema": 0.9}):
-        with pytest.raises(ValueError, match="`lora` .3. cannot be combined with `freeze`.*`ema`"):
-            config(start, **changes)
-    with pytest.raises(ValueError, match="`lora` .3. is for a pretrained model"):
-        TranslationConfig(steps=3, lora=3)
-
-
-@pytest.mark.backends("torch")
-def test_the_command(start, tmp_path, capsys, refused_by):
-    files = dict(zip(("source", "target"), write_files(tmp_path, "train", 0, 60), strict=True))
-    given = [word for side, file in files.items() for word in (f"--{side}-file", str(file))]
-    given += ["--from", str(start), "--no-attention-log", "--steps", "2", "--lora", "4"]
-    run = tmp_path / "run"
-    with training_alone():
-        main(["train", *given, "--output-dir", str(run)])
-    assert "all frozen but LoRA of rank 4" in capsys.readouterr().err
-    assert RunFolder(run).settings()["lora"] == 4
-    assert "another configuration (lora" in refused_by(
-        main, ["train", *given[:-1], "5", "--output-dir", str(run)]
-    )
-    assert isinstance(Transformer.from_preset(start), Transformer)

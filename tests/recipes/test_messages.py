@@ -44,12 +44,13 @@ def report(bleu, updates=300, warmup_steps=60, perplexities=(50.0, 20.0, 19.0), 
             "training_minutes": 1.5,
             "averaged_checkpoints": 3,
             "history": history,
+            "patience_is_over": "patience" in budget,
         },
         "config": {
             "warmup_steps": warmup_steps,
             "steps": 300,
             "minutes": None,
-            "patience": None,
+            **dict.fromkeys(("patience", "cooldown", "best_by", "ema")),
             **budget,
         },
         "batches": {"batches": 11},
@@ -115,7 +116,7 @@ def test_a_finished_run_says_how_it_goes_on(tmp_path):
     folder = RunFolder(tmp_path / "run")
 
     def said(updates, can_go_on=True, **budget):
-        budget = {"steps": None, "minutes": None, "patience": None, **budget}
+        budget = {"steps": None, "minutes": None, **budget}
         return finished_text(folder, report(30.0, updates=updates, **budget), can_go_on)
 
     more = "To continue it, run the same command with a higher --steps (it had 300)."
@@ -194,6 +195,8 @@ def test_a_pretrained_model_says_how_it_is_trained():
     config = TranslationConfig(steps=1, start_from="a/b", freeze="encoder", label_smoothing=0.05)
     name = "of 'a/b', encoder frozen, dropout 0.25, label smoothing 0.05, float32"
     assert model_text(Counted(), config, Counted()).startswith(f"Model {name}: 2.5 M parameters")
+    adapted = dataclasses.replace(config, freeze=None, lora=4)
+    assert "'a/b', all frozen but LoRA of rank 4, dro" in model_text(Counted(), adapted, Counted())
 
 
 @pytest.mark.parametrize(

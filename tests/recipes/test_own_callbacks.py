@@ -12,7 +12,7 @@ from keras_attention.callbacks import RunCallback
 from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS
 from keras_attention.recipes import TranslationConfig, order, train_translation
 from keras_attention.recipes.run import Run
-from tests.recipes.small_runs import small_corpus, training_alone
+from tests.recipes.small_runs import training_alone
 from tests.recipes.test_resumed_runs import TINY as TINIEST
 from tests.recipes.test_resumed_runs import same_state
 
@@ -65,11 +65,6 @@ class Counter(RunCallback):
 
     def set_state(self, state):
         self.count = state["count"]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return small_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ from keras_attention import Tokenizer
 from keras_attention.data import Filters
 from keras_attention.recipes import plan as module
 from keras_attention.recipes import plan_training
-from keras_attention.recipes import probe_step as probe_step_module
+from keras_attention.recipes.plan import StepProbe, probe_step, worth_trying
 from keras_attention.recipes.prepare import Resolved
-from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
 from keras_attention.utils import progress
 from tests.recipes.small_runs import SMALL, small_corpus
 
@@ -190,7 +189,7 @@ def test_the_longest_batch_is_trained_once(model):
 
 def test_where_the_second_update_compiles_the_third_is_timed(monkeypatch):
     clock = iter([0.0, 3.0, 3.0, 43.0, 43.0, 43.5])
-    monkeypatch.setattr(probe_step_module.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
     model = _Sized(40)
     model.slow_batches, model.train_on_batch = 2, lambda inputs, labels: None
     trial = probe_step(model, 3, 7, 5)
@@ -218,5 +217,5 @@ def test_no_memory_left():
     "accelerator, flops, expected", [(True, 1e15, True), (False, 1e9, True), (False, 1e15, False)]
 )
 def test_worth_trying(monkeypatch, accelerator, flops, expected):
-    monkeypatch.setattr(probe_step_module, "has_accelerator", lambda: accelerator)
+    monkeypatch.setattr(module, "has_accelerator", lambda: accelerator)
     assert worth_trying(flops) is expected

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from keras_attention.data import ParallelText, Tokenizer
-from keras_attention.recipes import plan_training, train_translation
+from keras_attention.recipes import TranslationConfig, plan_training, train_translation
 from keras_attention.recipes.catalog import BY_SIZE
 from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import SMALL, small_corpus
@@ -38,6 +38,42 @@ def test_batches_too_small_for_any_row():
     with pytest.raises(ValueError, match=r"`batch_tokens` \(15\) is too small: .* multiple of 8 "):
         Resolved(dataclasses.replace(SMALL, batch_tokens=15)).check_model()
     Resolved(dataclasses.replace(SMALL, batch_tokens=16)).check_model()
+
+
+PRETRAINED, GUIDED = {"start_from": "demo_en_de"}, {"guided_alignment": "gold"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": None}, "needs an end"),
+        ({"checkpoint_minutes": 1.5, "checkpoint_updates": 7}, "=7, .*=1.5"),
+        ({"bpe_dropout": 0.1, "tokenizer_algorithm": "wordpiece"}, "needs.* 'bpe'"),
+        ({"final_model": "best"}, "'best' needs `best_by`"),
+        ({"freeze": "encoder"}, "`freeze` .'encoder'.* is for a pretrained model"),
+        ({"start_share": 0.3}, "`start_share` .0.3.* is for a pretrained model"),
+        ({"lora": 3}, "`lora` .3. is for a pretrained model"),
+        *(
+            ({**PRETRAINED, "model_arguments": {name: 16}}, f"{name}', which the model of `start_from`")
+            for name in ("num_layers", "hidden_dim")
+        ),
+        ({**PRETRAINED, "symbols": ("<x>",)}, "`symbols`.*`start_from`"),
+        *(
+            ({**PRETRAINED, "lora": 3, **more}, "`lora` .3. cannot be combined with `freeze`.*`ema`")
+            for more in ({"freeze": "encoder"}, {"ema": 0.9})
+        ),
+        ({**GUIDED, "mixture": ("a:1",)}, "combined with `mixture`"),
+        ({**GUIDED, **PRETRAINED, "freeze": "decoder"}, "head of the decoder"),
+        ({"guided_alignment_head": (1, 0)}, "`guided_alignment_head` needs `guided_alignment`"),
+        ({"guided_alignment_weight": 0.5}, "`guided_alignment_weight` needs `guided_alignment`"),
+        ({**GUIDED, "guided_alignment_head": (-1, 0)}, "guided_alignment_head"),
+        ({"guided_alignment": ""}, "guided_alignment"),
+        ({"guided_alignment": "links", "tokenizer_algorithm": "wordpiece"}, "'bpe': word-pieces"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be(settings, message):
+    with pytest.raises(ValueError, match=message):
+        TranslationConfig(**{"steps": 5, **settings})
 
 
 def with_arguments(**arguments):

@@ -24,9 +24,9 @@ from keras_attention.recipes import checkpoint_translator, order
 from keras_attention.recipes.finished_run import FinishedRun
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
+from keras_attention.training.checkpoints import load_moving_average
 from keras_attention.training.distribution import Devices
-from keras_attention.training.moving_average import load_moving_average
-from keras_attention.utils.files import read_json, read_signed_json, write_json, write_signed_json
+from keras_attention.utils.files import read_json, write_json
 from keras_attention.utils.run_folder import RunFolder
 from tests.helpers import contents
 from tests.recipes.small_runs import SMALL, small_corpus, training_alone, write_files
@@ -101,11 +101,6 @@ def same_state(folder, other, updates):
 
 def last_checkpoint(folder):
     return max(path.name for path in (folder / "checkpoints").iterdir())
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write_files(tmp_path_factory.mktemp("text"), "mine", 0, 60)
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +264,23 @@ def test_a_run_that_is_finished_early_is_the_run_with_the_smaller_budget(files, 
     assert last_checkpoint(folder) == f"update-{MORE_STEPS:08d}"
 
 
+def test_a_damaged_checkpoint_is_left_out_of_the_average(files, tmp_path, monkeypatch, capsys):
+    """Of the one that is averaged, and of the systems that the report compares."""
+    config = dataclasses.replace(TINY, checkpoint_updates=2, averaged_checkpoints=3)
+    average = order.average
+
+    def damaged(run):
+        path = run.folder.checkpoints / "update-00000008" / "model.weights.h5"
+        path.write_bytes(path.read_bytes()[:-1])
+        average(run)
+
+    monkeypatch.setattr(order, "average", damaged)
+    report = train(files, tmp_path / "run", config=config)
+    assert report["training"]["averaged_from"] == ["update-00000006", "update-00000010"]
+    assert list(report["evaluation"]["systems"])[-1] == "average of 2"
+    assert "kept as 'aside-1-update-00000008'; the average leaves it out" in capsys.readouterr().err
+
+
 def test_without_a_cooldown_finishing_takes_what_is_there(files, tmp_path, capsys):
     folder = tmp_path / "run"
     assert stopped(files, folder, signal.SIGINT, 6) == 130
@@ -308,17 +320,6 @@ def test_a_budget_that_cannot_be_is_refused_and_changes_nothing(
     error = refused_by(train, files, folder, steps, config)
     assert message in error and "--finish" in error and "Nothing was changed" in error
     assert contents(folder) == before
-
-
-def test_a_checkpoint_that_says_nothing_of_a_cooldown_is_read(files, cooled, tmp_path, refused_by):
-    """As those from before there was any: it ended as a KeyError."""
-    folder = tmp_path / "run"
-    shutil.copytree(cooled[0], folder)
-    file = folder / "checkpoints" / last_checkpoint(folder) / "manifest.json"
-    manifest = read_signed_json(file)
-    del manifest["callbacks"]["Budget"]["cooldown"]
-    write_signed_json(file, manifest)
-    assert f"has trained {STEPS} updates" in refused_by(train, files, folder, 7, COOLED)
 
 
 # After the ends of epochs, which have 6 updates; within an epoch it is 45.
@@ -401,16 +402,6 @@ def test_patience_goes_by_the_same_measure(
     said = "".join(capsys.readouterr())
     assert "chrf of the validation set has not risen above 9.000 for 2 epochs" in said
     assert "The validation chrF did not improve for 2 epochs." in said
-
-
-def test_a_run_of_before_there_was_a_best_goes_on(files, disturbed, tmp_path, refused_by):
-    settings = read_json(disturbed[0] / "config.json")
-    assert not {"best_by", "final_model"} & settings.keys()
-    assert "best_by: None there, 'bleu' asked for" in refused_by(
-        train, files, disturbed[0], STEPS, dataclasses.replace(TINY, best_by="bleu")
-    )
-    with pytest.raises(ValueError, match="'best' needs `best_by`"):
-        dataclasses.replace(TINY, final_model="best")
 
 
 def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys, refused_by):

@@ -30,16 +30,11 @@ from keras_attention.utils.arguments import rules
 from keras_attention.utils.files import read_json
 from keras_attention_viewer.page import is_page
 from tests.recipes import small_runs
-from tests.recipes.small_runs import small_corpus, training_alone
+from tests.recipes.small_runs import training_alone
 from tests.visualization.event_files import read_values
 
 # Two epochs and a part of the third.
 SMALL = dataclasses.replace(small_runs.SMALL, steps=20, bleu_every=2)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return small_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")
@@ -391,20 +386,6 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
     assert report["validation_perplexity"] == same
     losses = [[epoch["loss"] for epoch in r["training"]["history"]] for r in (report, undisturbed)]
     np.testing.assert_allclose(*losses, rtol=1e-4)
-
-
-@pytest.mark.backends("torch")
-@pytest.mark.parametrize(
-    "settings,message",
-    [
-        ({}, "needs an end"),
-        ({"steps": 9, "checkpoint_minutes": 1.5, "checkpoint_updates": 7}, "=7, .*=1.5"),
-        ({"steps": 9, "bpe_dropout": 0.1, "tokenizer_algorithm": "wordpiece"}, "needs.* 'bpe'"),
-    ],
-)
-def test_settings_that_cannot_be(settings, message):
-    with pytest.raises(ValueError, match=message):
-        TranslationConfig(**settings)
 
 
 @pytest.mark.backends("torch")

@@ -100,13 +100,11 @@ def test_the_prefix_of_a_run_is_in_its_text_and_its_translator(tmp_path, capsys)
     further = {"start_from": str(tmp_path / "run"), "model_arguments": {}}
     with pytest.raises(ValueError, match="'<2fr>', which the vocabulary does not know.*<2de>"):
         Resolved(dataclasses.replace(TINY, **further, source_prefix="<2fr>")).check_model()
-    with pytest.raises(ValueError, match="`symbols`.*`start_from`"):
-        dataclasses.replace(TINY, **further, symbols=("<x>",))
     tokenizer = Resolved(dataclasses.replace(TINY, **further)).tokenizer(corpus, tmp_path / "new")
     assert tokenizer.source_prefix == "<2de>"
 
 
-def test_tags_have_plans_of_their_own(tmp_path, monkeypatch):
+def test_tags_and_pretrained_models_have_plans_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_ATTENTION_CACHE", str(tmp_path / "cache"))
     corpus = small_corpus(tmp_path)
     plain = plan_training(corpus, TINY, try_longest=False)
@@ -114,7 +112,9 @@ def test_tags_have_plans_of_their_own(tmp_path, monkeypatch):
         corpus, dataclasses.replace(TINY, source_prefix="<2de>"), try_longest=False
     )
     assert tagged.source_tokens > plain.source_tokens
-    assert len(list((tmp_path / "cache" / "plans").iterdir())) == 2
+    tuned = dataclasses.replace(TINY, start_from="demo_en_de", model_arguments={})
+    assert plan_training(corpus, tuned, try_longest=False).vocabulary_size == 2000
+    assert len(list((tmp_path / "cache" / "plans").iterdir())) == 3
     shutil.rmtree(tmp_path / "cache")
 
 

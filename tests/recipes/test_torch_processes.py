@@ -16,13 +16,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks import StopOnSignal
-from keras_attention.callbacks.signals import StopTogether
+from keras_attention.callbacks import StopOnSignal, signals
 from keras_attention.data import ParallelText
 from keras_attention.recipes import train_translation
-from keras_attention.training import processes
-from keras_attention.training.agreement import check_agreement, check_same_texts
-from keras_attention.training.distribution import chief_says
+from keras_attention.training import agreement, processes
+from keras_attention.training.agreement import check_agreement, check_same_texts, chief_says
 from tests.recipes.process_jobs import ROOT, SIZES, environment_of, started
 from tests.recipes.small_runs import SMALL, small_corpus
 
@@ -168,12 +166,12 @@ def test_a_missing_process_is_named():
 def test_processes_that_disagree_are_told_what_differs(monkeypatch):
     facts = {"seed": 3, "steps": 5}
     others = [facts, facts, {**facts, "seed": 4}]
-    monkeypatch.setattr(processes, "values_of_all", lambda value: others)
+    monkeypatch.setattr(agreement, "values_of_all", lambda value: others)
     with pytest.raises(ValueError, match="`seed` is 3 in process 0 and 4 in process 2"):
         check_agreement(facts)
-    monkeypatch.setattr(processes, "values_of_all", lambda value: others[:2])
+    monkeypatch.setattr(agreement, "values_of_all", lambda value: others[:2])
     check_agreement(facts)
-    monkeypatch.setattr(processes, "values_of_all", lambda value: [7.5, value])
+    monkeypatch.setattr(agreement, "_gathered", lambda value: [7.5, value])
     assert chief_says(2.5) == 7.5
 
 
@@ -218,7 +216,7 @@ def test_the_first_pair_that_differs_is_named_and_no_text_is_sent(monkeypatch, c
         sent.append(json.dumps(value))
         return local.values_of_all(value)
 
-    monkeypatch.setattr(processes, "values_of_all", values_of_all)
+    monkeypatch.setattr(agreement, "values_of_all", values_of_all)
 
     def check(process, values_of_all):
         local.values_of_all = values_of_all
@@ -235,7 +233,7 @@ def test_the_first_pair_that_differs_is_named_and_no_text_is_sent(monkeypatch, c
 def test_a_text_that_one_process_has_not_is_named(monkeypatch):
     pairs = ParallelText("a", [("source", "target")] * 3)
     local = threading.local()
-    monkeypatch.setattr(processes, "values_of_all", lambda value: local.values_of_all(value))
+    monkeypatch.setattr(agreement, "values_of_all", lambda value: local.values_of_all(value))
 
     def check(process, values_of_all):
         local.values_of_all = values_of_all
@@ -276,11 +274,11 @@ def test_what_one_process_is_told_stops_all(monkeypatch, stop, number):
     def with_another(values):
         return [max(own, other) for own, other in zip(values, (stop, number), strict=True)]
 
-    monkeypatch.setattr(processes, "largest_of_all", with_another)
-    signals = StopOnSignal(at_once=False)
-    together = StopTogether(signals)
+    monkeypatch.setattr(signals, "largest_of_all", with_another)
+    own = StopOnSignal(at_once=False)
+    together = signals.StopTogether(own)
     together.set_model(keras.Sequential([keras.layers.Dense(1)]))
     together.model.stop_training = False
     together.on_train_batch_begin(0)
     assert together.model.stop_training == bool(stop or number)
-    assert signals.stop.signal_name == ("SIGTERM" if number else None)
+    assert own.stop.signal_name == ("SIGTERM" if number else None)

@@ -7,7 +7,7 @@ import pytest
 from keras_attention import Adam
 from keras_attention.training import load_checkpoint
 from keras_attention.training.checkpoint_store import write_checkpoint
-from keras_attention.training.moving_average import load_moving_average, with_moving_average
+from keras_attention.training.checkpoints import load_moving_average, with_moving_average
 from tests.helpers import assert_each
 
 DECAY = 0.7

@@ -74,11 +74,6 @@ def test_rows_that_cannot_be_shared_are_refused():
         check_parallelism(small_model(), small_batch(6), [1], accumulation_steps=4)
 
 
-def test_more_replicas_than_devices_are_refused():
-    with pytest.raises(ValueError, match="replicas=64"):
-        check_parallelism(small_model(), small_batch(64), [64], accumulation_steps=1)
-
-
 @pytest.mark.backends("jax")
 def test_two_processes_train_as_one(tmp_path):
     options = argparse.Namespace(processes=2, updates=3, accumulation_steps=2)
