@@ -85,13 +85,7 @@ def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2
         ValueError: If the model has something that a spec cannot describe, or the vocabularies do not fit.
     """
     path = folder / MODEL_FILE
-    variables = read_variables(path)
-    if variables.have_integers():
-        # What is missing or unknown is found before 8-bit weights are widened, to four times the file's size.
-        variables.are_zeros = True
-        checked(lambda: _Reader(folder, variables).spec(positions), path)
-        variables.are_zeros = False
-    model = _Reader(folder, variables)
+    model = _Reader(folder, read_variables(path))
     spec = checked(lambda: model.spec(positions), path)
     return CTranslate2Model(
         spec,
@@ -222,8 +216,7 @@ class _Reader:
                     f"its {side} vocabulary has {len(tokens)} tokens, its table {len(table)} rows"
                 )
         rows = {side: {t: i for i, t in enumerate(self._tokens[side])} for side in tables}
-        # If all are zeros for now, the order with one more row fits, too.
-        has_zero = not self._variables.are_zeros and all(
+        has_zero = all(
             self._start in rows[side] and not tables[side][rows[side][self._start]].any()
             for side in tables
         )
@@ -254,8 +247,7 @@ class _Reader:
                 f"{len(self._tokens['target'])} tokens"
             )
         arranged = {
-            side: _rows(table, self._orders[side])
-            * (1 if self._variables.are_zeros else np.float32(scales[side]))
+            side: _rows(table, self._orders[side]) * np.float32(scales[side])
             for side, table in tables.items()
         }
         softmax = _rows(projection, order)

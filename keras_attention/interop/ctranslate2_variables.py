@@ -27,11 +27,10 @@ class Variables:
 
     Attributes:
         name: The class of the model.
-        are_zeros: Whether arrays of integers are zeros that take no memory, in place of their content.
     """
 
     def __init__(self, path: Path, name: str) -> None:
-        self.path, self.name, self.are_zeros = path, name, False
+        self.path, self.name = path, name
         self._stored: dict[str, tuple[str, tuple[int, ...], np.ndarray]] = {}
         self._aliases: dict[str, str] = {}
         self._read: set[str] = set()
@@ -47,10 +46,6 @@ class Variables:
     def has(self, name: str) -> bool:
         """Whether there is a variable of this name."""
         return self._aliases.get(name, name) in self._stored
-
-    def have_integers(self) -> bool:
-        """Whether some arrays are integers, with scales."""
-        return any(kind.startswith("int") and shape for kind, shape, _ in self._stored.values())
 
     def unfit(self, problem: str) -> ValueError:
         """Return an error that names the file."""
@@ -85,8 +80,6 @@ class Variables:
         scale = np.asarray(scale, "float32").ravel()
         if scale.size not in (1, len(values)) or not (np.isfinite(scale) & (scale != 0)).all():
             raise self._damaged(f"the scale of {name!r} does not fit")
-        if self.are_zeros:
-            return np.broadcast_to(np.int8(0), values.shape)
         return values.astype("float32") / scale.reshape(-1, *[1] * (values.ndim - 1))
 
     def optional(self, name: str) -> np.ndarray | None:

@@ -79,10 +79,6 @@ def spec_of(items: Items, path: Path) -> TransformerSpec:
     if SETTINGS not in items.shapes:
         raise items.error(f"it holds no {SETTINGS!r}, the model's settings")
     settings = Settings(simple_yaml(items.text(SETTINGS)), path)
-    # What is missing or unknown is found before 8-bit weights are widened, to four times the file's size.
-    items.are_zeros = True
-    checked(lambda: _Model(items, settings).spec(), path)
-    items.are_zeros = False
     return checked(lambda: _Model(items, settings).spec(), path)
 
 
@@ -91,13 +87,11 @@ class Items:
 
     Attributes:
         shapes: Shape of each array, by its name.
-        are_zeros: Whether arrays are zeros that take no memory, in place of their content.
     """
 
     def __init__(self, file: BinaryFile) -> None:
         self._file, self.error = file, file.error
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.are_zeros = False
         self._types: dict[str, int] = {}
         self._data: dict[str, np.ndarray] = {}
         self._read: set[str] = set()
@@ -142,8 +136,6 @@ class Items:
             multiplier = self._data[name][size : size + 4].view("<f4")[0]
         if not (np.isfinite(multiplier) and multiplier > 0):
             raise self.error(f"the multiplier of {name!r} is {multiplier}")
-        if self.are_zeros:
-            return np.broadcast_to(np.int8(0), shape)
         values = self._data[name][:size].view(dtype).astype("float32")
         if type_id == INT8_SCALED:
             values /= multiplier
