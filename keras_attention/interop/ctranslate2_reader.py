@@ -47,7 +47,7 @@ EPSILON, RMS_EPSILON = 1e-5, 1e-6  # CTranslate2's, if the settings have none
 COMPUTED_POSITIONS = 2048
 PAD, END = 0, 1  # In the spec.
 # Settings of how results are shown, and of one table of embeddings.
-IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge")
+IGNORED = "(.*/)?(alignment_layer|alignment_heads|embeddings_merge)"
 
 
 class CTranslate2Model(NamedTuple):
@@ -152,10 +152,6 @@ class _Reader:
                 "language in its place, as in mBART-25. Put the code there, such as 'ro_RO'."
             )
         self._start = self._settings.get("decoder_start_token", str, start)
-        if variables.name not in HEADS:
-            raise variables.unfit(
-                f"it is a {variables.name!r}, not an encoder-decoder: read are {list(HEADS)}"
-            )
         self._is_marian = bool(variables.scalar("decoder/start_from_zero_embedding", 0))
         self._pad: str | None = None
         self._orders: dict[str, list[int]] = {}
@@ -176,9 +172,11 @@ class _Reader:
 
     def spec(self, positions: str) -> TransformerSpec:
         """Return the whole model."""
+        if (name := self._variables.name) not in HEADS:
+            raise SpecError(f"it is a {name!r}, not an encoder-decoder: read are {list(HEADS)}")
         tables = {
-            side: self._variables.table(names)
-            for side, names in (
+            side: self._variables.first([f"{layer}/weight" for layer in layers])
+            for side, layers in (
                 ("source", ("encoder/embeddings_0", "encoder/embeddings")),
                 ("target", ("decoder/embeddings", "decoder/embeddings_0")),
             )
@@ -191,10 +189,7 @@ class _Reader:
             self._stack(kind, layout)
             for kind, layout in zip(("encoder", "decoder"), layouts, strict=True)
         )
-        if unknown := self._variables.unread(IGNORED):
-            raise SpecError(
-                f"it has further variables, such as {unknown[:3]}, of which nothing is known"
-            )
+        self._variables.refuse_unread(IGNORED)
         spec = TransformerSpec(
             source,
             encoder,
@@ -238,7 +233,7 @@ class _Reader:
             side: self._scale(kind, tables[side].shape[1])
             for side, kind in (("source", "encoder"), ("target", "decoder"))
         }
-        projection = self._variables.matrix("decoder/projection/weight")
+        projection = self._variables.array("decoder/projection/weight", 2)
         bias = self._variables.optional("decoder/projection/bias")
         order = self._orders["target"]
         if len(projection) != len(order) - order.count(-1):
@@ -354,7 +349,7 @@ class _Reader:
         return attention_of([*parts, self._dense(f"{name}/linear_{len(joined)}")], heads)
 
     def _dense(self, name: str) -> DenseSpec:
-        kernel = np.ascontiguousarray(self._variables.matrix(f"{name}/weight").T)
+        kernel = np.ascontiguousarray(self._variables.array(f"{name}/weight", 2).T)
         return DenseSpec(kernel, self._variables.optional(f"{name}/bias"))
 
     def _norm(self, name: str, kind: str = "layer_norm") -> NormSpec:

@@ -79,61 +79,69 @@ class BinaryFile:
 
 
 class Arrays:
-    """Named arrays of another program, and which of them were read."""
+    """Named arrays of another program, and which of them were read.
 
-    def __init__(self, values: Mapping[str, np.ndarray], where: str) -> None:
-        self._values, self._where = values, where
+    Args:
+        values: The arrays by name, or what `widened` reads.
+        error: Makes an error, which names the file, of what is wrong.
+    """
+
+    def __init__(self, values: Mapping[str, Any], error: Callable[[str], ValueError]) -> None:
+        self.values, self.error = {**values}, error
         self._read: set[str] = set()
 
     def has(self, name: str) -> bool:
-        """Whether there is an array of this name."""
-        return name in self._values
+        return name in self.values
 
-    def array(self, name: str, axes: int = 1) -> np.ndarray:
-        """Return an array of so many axes in float32."""
-        if name not in self._values:
-            raise ValueError(f"{self._where} has no weight {name!r}.")
+    def widened(self, name: str) -> np.ndarray:
+        """Return an array that is there, in float32."""
+        return np.asarray(self.values[name], "float32")
+
+    def array(self, name: str, axes: int | None = None) -> np.ndarray:
+        """Return an array, if it is said of so many axes, in float32."""
+        if not self.has(name):
+            raise self.error(f"it has no {name!r}, which such a model has")
         self._read.add(name)
-        value = self._values[name]
-        if value.ndim != axes or not value.size:
-            raise ValueError(
-                f"{self._where}: {name!r} should have {axes} axes. Its shape is {value.shape}."
-            )
-        return np.asarray(value, "float32")
+        value = self.widened(name)
+        if value.ndim != (axes or value.ndim) or not value.size:
+            raise self.error(f"{name!r} should have {axes} axes, but has the shape {value.shape}")
+        return value
+
+    def optional(self, name: str, axes: int | None = None) -> np.ndarray | None:
+        """Return an array; None if there is none."""
+        return self.array(name, axes) if self.has(name) else None
 
     def first(self, names: Sequence[str]) -> np.ndarray:
         """Return the first matrix that there is; they are one, under several names."""
         self._read.update(names)
         return self.array(next(filter(self.has, names), names[0]), 2)
 
+    def refuse_unread(self, ignored: str = "") -> None:
+        """Raise for an array that nobody has asked for, unless this regular expression matches its name."""
+        unread = self.values.keys() - self._read
+        if further := sorted(name for name in unread if not re.fullmatch(ignored, name)):
+            raise SpecError(
+                f"it has further arrays, such as {further[:3]}, of which nothing is known"
+            )
+
+
+class TorchArrays(Arrays):
+    """Weights of PyTorch's layers."""
+
     def dense(self, name: str) -> DenseSpec:
-        """Return PyTorch's `Linear` of this name."""
-        bias = f"{name}.bias"
+        """Return the `Linear` of this name."""
         kernel = np.ascontiguousarray(self.array(f"{name}.weight", 2).T)
-        return DenseSpec(kernel, self.array(bias) if self.has(bias) else None)
+        return DenseSpec(kernel, self.optional(f"{name}.bias", 1))
 
     def norm(self, name: str, epsilon: float) -> NormSpec:
-        """Return PyTorch's `LayerNorm` of this name."""
-        return NormSpec(self.array(f"{name}.weight"), self.array(f"{name}.bias"), epsilon)
+        """Return the `LayerNorm` of this name."""
+        return NormSpec(self.array(f"{name}.weight", 1), self.array(f"{name}.bias", 1), epsilon)
 
     def depth(self, layers: str) -> int:
         """Return the number of layers, whose names begin with `layers`, a dot and their number."""
-        numbers = {
-            name.removeprefix(layers).split(".")[1]
-            for name in self._values
-            if name.startswith(f"{layers}.")
-        }
+        inside = (name for name in self.values if name.startswith(f"{layers}."))
+        numbers = {name.removeprefix(layers).split(".")[1] for name in inside}
         return next(i for i in range(len(numbers) + 1) if str(i) not in numbers)
-
-    def refuse_unread(self, ignored: str = "") -> None:
-        """Raise for an array that nobody has asked for, unless this regular expression matches its name."""
-        unread = sorted(
-            name for name in self._values.keys() - self._read if not re.fullmatch(ignored, name)
-        )
-        if unread:
-            raise SpecError(
-                f"it has further weights, such as {unread[:3]}, of which nothing is known"
-            )
 
 
 def read_foreign_json(path: Path, kind: type) -> Any:

@@ -15,8 +15,8 @@ import numpy as np
 
 from keras_attention.interop.foreign import (
     POSITIONS,
-    Arrays,
     Settings,
+    TorchArrays,
     as_transformers,
     attention_of,
     checked,
@@ -126,8 +126,8 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         is_tied = settings.get("tie_word_embeddings", bool, True)
         powers = ResidualPowers(depth, is_tied, kind == "pegasus")
         weights = {name: powers.scaled(name, weights[name], 1 / factor) for name in weights}
-    model = _Model(settings, Arrays(weights, f"'{path}'"), kind, epsilon)
-    spec = checked(model.spec, path)
+    arrays = TorchArrays(weights, lambda problem: ValueError(f"'{path}': {problem}."))
+    spec = checked(_Model(settings, arrays, kind, epsilon).spec, path)
     if kind not in MULTILINGUAL and "as_transformers" in (
         positions,
         own.get("positions", str, positions),
@@ -250,7 +250,7 @@ def _read_pickle(path: Path) -> dict[str, np.ndarray]:
 class _Model:
     """Makes a spec from weights and settings."""
 
-    def __init__(self, settings: Settings, weights: Arrays, kind: str, epsilon: float) -> None:
+    def __init__(self, settings: Settings, weights: TorchArrays, kind: str, epsilon: float) -> None:
         self._settings, self._weights = settings, weights
         self._is_pre_norm, self._epsilon = kind != "marian", epsilon
         self._kind = kind
@@ -337,10 +337,8 @@ class _Model:
         if not self._settings.get("scale_embedding", bool, False):
             scale = 1.0 / math.sqrt(self._dim)
             reverse = table.T.copy() if reverse is None else reverse
-        bias = None
-        if self._weights.has("final_logits_bias"):
-            bias = self._weights.array("final_logits_bias", 2).ravel()
-            bias = bias.copy() if bias.any() else None
+        bias = self._weights.optional("final_logits_bias", 2)
+        bias = bias.ravel().copy() if bias is not None and bias.any() else None
         target = EmbeddingSpec(table * np.float32(scale), reverse, bias, pad)
         source = self._weights.first(names["encoder"])
         if is_one and np.array_equal(source, table):

@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.foreign import BinaryFile, Settings, attention_of, checked, with_row
+from keras_attention.interop.foreign import (
+    Arrays,
+    BinaryFile,
+    Settings,
+    attention_of,
+    checked,
+    with_row,
+)
 from keras_attention.spec.parts import (
     BlockSpec,
     DenseSpec,
@@ -76,70 +83,45 @@ def read_marian(path: Path) -> TransformerSpec:
 
 def spec_of(items: Items, path: Path) -> TransformerSpec:
     """Return the model of Marian's arrays, which come from this file."""
-    if SETTINGS not in items.shapes:
+    if not items.has(SETTINGS):
         raise items.error(f"it holds no {SETTINGS!r}, the model's settings")
     settings = Settings(simple_yaml(items.text(SETTINGS)), path)
     return checked(lambda: _Model(items, settings).spec(), path)
 
 
-class Items:
-    """The arrays in a file. Nothing is converted before it is asked for.
-
-    Attributes:
-        shapes: Shape of each array, by its name.
-    """
+class Items(Arrays):
+    """The arrays in a file: of each its type, its shape and its bytes."""
 
     def __init__(self, file: BinaryFile) -> None:
-        self._file, self.error = file, file.error
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self._types: dict[str, int] = {}
-        self._data: dict[str, np.ndarray] = {}
-        self._read: set[str] = set()
+        super().__init__({}, file.error)
+        self._decoded = file.decoded
 
     def add(self, name: str, type_id: int, shape: tuple[int, ...], data: np.ndarray) -> None:
         """Add an array whose size was checked."""
-        if name in self.shapes:
+        if self.has(name):
             raise self.error(f"it holds {name!r} twice")
-        self.shapes[name], self._types[name], self._data[name] = shape, type_id, data
+        self.values[name] = type_id, shape, data
 
     def text(self, name: str) -> str:
         """Return an array of letters."""
-        return self._file.decoded(self._data[name], repr(name))
+        return self._decoded(self.values[name][2], repr(name))
 
-    def unread(self) -> list[str]:
-        """Return the names of the arrays that nobody asked for; multipliers of activations do not count."""
-        known = re.compile("special:.*|.*_QuantMultA")
-        return sorted(name for name in self.shapes.keys() - self._read if not known.fullmatch(name))
-
-    def matrix(self, name: str) -> np.ndarray:
-        """Return an array of two axes."""
-        array = self.array(name)
-        if array.ndim != 2:
-            raise self.error(f"{name!r} should be a matrix, but has the shape {array.shape}")
-        return array
-
-    def array(self, name: str) -> np.ndarray:
-        """Return an array in float32."""
-        if name not in self.shapes:
-            raise self.error(f"it holds no {name!r}, which its settings call for")
-        self._read.add(name)
-        type_id, shape = self._types[name], self.shapes[name]
+    def widened(self, name: str) -> np.ndarray:
+        type_id, shape, data = self.values[name]
         if type_id not in TYPES or type_id == 0x101:
             raise self.error(f"{name!r} has the type {type_id:#x}, which is not read")
-        count = math.prod(shape)
         dtype = np.dtype(TYPES[type_id])
-        size = count * dtype.itemsize
-        # Matrices of 8 bits for products are stored transposed, tables of embeddings are not.
-        is_transposed = type_id == INT8_SCALED and name.rpartition("_")[2] != "Wemb"
-        multiplier = np.float32(1.0)
-        if type_id == INT8_SCALED:
-            multiplier = self._data[name][size : size + 4].view("<f4")[0]
+        size = math.prod(shape) * dtype.itemsize
+        values = data[:size].view(dtype).astype("float32")
+        if type_id != INT8_SCALED:
+            return values.reshape(shape)
+        multiplier = data[size : size + 4].view("<f4")[0]
         if not (np.isfinite(multiplier) and multiplier > 0):
             raise self.error(f"the multiplier of {name!r} is {multiplier}")
-        values = self._data[name][:size].view(dtype).astype("float32")
-        if type_id == INT8_SCALED:
-            values /= multiplier
-        return values.reshape(shape[::-1]).T.copy() if is_transposed else values.reshape(shape)
+        values /= multiplier
+        # Matrices of 8 bits for products are stored transposed, tables of embeddings are not.
+        is_table = name.rpartition("_")[2] == "Wemb"
+        return values.reshape(shape) if is_table else values.reshape(shape[::-1]).T.copy()
 
 
 def read_items(path: Path) -> Items:
@@ -241,10 +223,7 @@ class _Model:
             self._stack(kind, self._settings.number(f"{kind[:3]}-depth"))
             for kind in ("encoder", "decoder")
         )
-        if unknown := self._items.unread():
-            raise SpecError(
-                f"it has further arrays, such as {unknown[:3]}, of which nothing is known"
-            )
+        self._items.refuse_unread("special:.*|.*_QuantMultA")  # multipliers of activations
         return TransformerSpec(
             source,
             encoder,
@@ -257,20 +236,15 @@ class _Model:
 
     def _tables(self) -> tuple[EmbeddingSpec, EmbeddingSpec | None]:
         """Return the table of the source, and that of the target if it is another, with rows for padding."""
-        names = self._items.shapes
-        is_one = "Wemb" in names
-        table = self._items.matrix("Wemb" if is_one else "decoder_Wemb")
-        softmax, bias = "decoder_ff_logit_out_W", "decoder_ff_logit_out_b"
+        is_one = self._items.has("Wemb")
+        table = self._items.array("Wemb" if is_one else "decoder_Wemb", 2)
+        softmax = self._items.optional("decoder_ff_logit_out_W", 2)
+        bias = self._items.optional("decoder_ff_logit_out_b")
         pad = table.shape[0]
-        target = EmbeddingSpec(
-            table,
-            self._items.matrix(softmax) if softmax in names else None,
-            self._items.array(bias).ravel() if bias in names else None,
-            pad_token_id=pad,
-        )
+        target = EmbeddingSpec(table, softmax, None if bias is None else bias.ravel(), pad)
         if is_one:
             return with_row(target), None
-        source = EmbeddingSpec(self._items.matrix("encoder_Wemb"), pad_token_id=pad)
+        source = EmbeddingSpec(self._items.array("encoder_Wemb", 2), pad_token_id=pad)
         if source.embeddings.shape[0] != pad:
             raise SpecError(
                 f"its vocabularies have {source.embeddings.shape[0]} and {pad} tokens; only those of one "
@@ -315,7 +289,7 @@ class _Model:
 
     def _dense(self, name: str, part: str, has_bias: bool = True) -> DenseSpec:
         bias = self._items.array(f"{name}_b{part}").ravel() if has_bias else None
-        return DenseSpec(self._items.matrix(f"{name}_W{part}"), bias)
+        return DenseSpec(self._items.array(f"{name}_W{part}", 2), bias)
 
     def _norm(self, name: str, suffix: str = "") -> NormSpec:
         gamma, beta = (

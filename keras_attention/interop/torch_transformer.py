@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.foreign import Arrays, attention_of
+from keras_attention.interop.foreign import TorchArrays, attention_of
 from keras_attention.spec.parts import (
     BlockSpec,
     DenseSpec,
@@ -59,7 +59,8 @@ def read_torch(
     >>> table = EmbeddingSpec(np.random.normal(size=(11, 16)).astype("float32"))
     >>> spec = read_torch(theirs.state_dict(), table, num_heads=4)  # doctest: +SKIP
     """
-    weights = Arrays({k: as_array(v) for k, v in state_dict.items()}, "The state_dict")
+    arrays = {name: as_array(weight) for name, weight in state_dict.items()}
+    weights = TorchArrays(arrays, lambda problem: ValueError(f"`state_dict`: {problem}."))
     activation = options.pop("activation", "relu")
     epsilon = options.pop("layer_norm_epsilon", EPSILON)
     positions = PositionsSpec() if positions is None else positions
@@ -96,10 +97,10 @@ def read_torch(
     return spec
 
 
-def _attention(weights: Arrays, name: str, num_heads: int) -> Any:
+def _attention(weights: TorchArrays, name: str, num_heads: int) -> Any:
     joined = weights.array(f"{name}.in_proj_weight", 2)
     kernels = np.split(joined, 3) if not len(joined) % 3 else [joined] * 3
-    has_bias = weights.has(f"{name}.in_proj_bias")
-    biases = np.split(weights.array(f"{name}.in_proj_bias"), 3) if has_bias else [None] * 3
+    bias = weights.optional(f"{name}.in_proj_bias", 1)
+    biases = [None] * 3 if bias is None else np.split(bias, 3)
     parts = [DenseSpec(np.ascontiguousarray(k.T), b) for k, b in zip(kernels, biases, strict=True)]
     return attention_of([*parts, weights.dense(f"{name}.out_proj")], num_heads)
