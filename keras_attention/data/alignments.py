@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.joints import BYTE
-from keras_attention.data.normalization import NORMALIZATIONS, normalize
+from keras_attention.data.normalization import USUAL, normalize
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.token_store import CHUNK_PAIRS, SIDES, TokenStore
 from keras_attention.utils.files import DamagedFile, atomic_file
@@ -190,7 +190,7 @@ def links_between(
     ]
     if texts is None:
         return tuple(links)
-    normalization = getattr(tokenizer, "normalization", NORMALIZATIONS[0])
+    normalization = getattr(tokenizer, "normalization", USUAL)
     (owners, _), (numbers, chosen) = (
         _places(words, own, text, splits_scripts, normalization)
         for words, own, text in zip(sides, pieces, texts, strict=True)

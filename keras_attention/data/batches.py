@@ -219,14 +219,14 @@ class TokenBatches(keras.utils.PyDataset):
         return batch
 
     @property
-    def vocabulary_size(self) -> int | None:
-        """Vocabulary size of the tokenizer that made the store, or None if the store does not say."""
-        return self.store.metadata.get("vocabulary_size")
+    def vocabulary_size(self) -> int:
+        """Vocabulary size of the tokenizer that made the store."""
+        return self.store.metadata["vocabulary_size"]
 
     @property
-    def target_vocabulary_size(self) -> int | None:
+    def target_vocabulary_size(self) -> int:
         """The same of the target, which may have a vocabulary of its own."""
-        return self.store.metadata.get("target_vocabulary_size", self.vocabulary_size)
+        return self.store.metadata["target_vocabulary_size"]
 
     @property
     def longest(self) -> int:

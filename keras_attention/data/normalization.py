@@ -26,13 +26,12 @@ INVISIBLE = re.compile(
     "\u206a-\u206f"  # other controls of display, which Unicode has deprecated
     "]"
 )
-# What a tokenizer does to text first. "nfc" is what earlier versions did: it keeps `INVISIBLE`. Imported
-# tokenizers have a normalisation of their own, and "none" of ours.
-NORMALIZATIONS = ("nfc_visible", "nfc", "none")
+# What a tokenizer does to text first. Imported ones have a normalisation of their own, and none of ours.
+USUAL, NONE = "nfc_visible", "none"
 FORM = "Unicode NFC, no invisible characters, single spaces"
 
 
-def normalize(text: str, normalization: str = NORMALIZATIONS[0]) -> str:
+def normalize(text: str, normalization: str = USUAL) -> str:
     """Normalise text: Unicode NFC, no invisible characters, single spaces, and none at the ends.
 
     Invisible characters are those of `INVISIBLE`, such as soft hyphens and zero width spaces. Nothing else
@@ -40,24 +39,20 @@ def normalize(text: str, normalization: str = NORMALIZATIONS[0]) -> str:
     detokenised BLEU would then count as errors). White space is what `str.split` splits at, including tabs,
     line breaks and no-break spaces. U+2581, which SentencePiece writes for a space, counts as one.
 
-    Args:
-        text: A str.
-        normalization: `"nfc"` keeps invisible characters, for tokenizers of earlier versions; `"none"`
-            changes nothing. Defaults to `"nfc_visible"`.
+    With the normalization `"none"`, nothing changes.
 
     Example:
 
     >>> normalize(" Zwei\\tMa\\u0308n\\u00adner\\n")
     'Zwei Männer'
     """
-    if normalization == "none":
+    if normalization == NONE:
         return text
-    if normalization != "nfc":
-        text = INVISIBLE.sub("", text)
+    text = INVISIBLE.sub("", text)
     return " ".join(unicodedata.normalize("NFC", text).replace("\u2581", " ").split())
 
 
-def normalized_texts(texts: Iterable[str], normalization: str = NORMALIZATIONS[0]) -> Iterator[str]:
+def normalized_texts(texts: Iterable[str], normalization: str = USUAL) -> Iterator[str]:
     """Each text normalised."""
     if isinstance(texts, str | bytes) or not can_iterate(texts):
         raise ValueError(f"`texts` must be an iterable of str. Received: {texts!r}")

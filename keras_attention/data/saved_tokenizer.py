@@ -21,25 +21,20 @@ from keras_attention.utils.folder import Folder
 
 MODEL_FILE = "tokenizer.model"
 REMEDY = "Copy both files again or train again."
-SAVED = Folder("tokenizer", "tokenizer.json", "fingerprint", REMEDY, has_unsigned=True)
-# What fingerprints call an algorithm, if not by its name: existing tokenizers and token stores stay valid.
-FINGERPRINT_NAMES = {"presegmented": "given"}
+SAVED = Folder("tokenizer", "tokenizer.json", "fingerprint", REMEDY)
 # Arguments of `Tokenizer` that are written if they are not None.
 OPTIONAL = ("source_prefix", "source_language", "target_language")
-OLD_NORMALIZATION = "nfc"  # Of tokenizers whose metadata do not name any.
 
 
 def tokenizer_fingerprint(
+    normalization: str,
     model: bytes,
     algorithm: str,
-    normalization: str,
     source_prefix: str | None = None,
     *languages: str | None,
 ) -> str:
     """Return the hex SHA-256 of everything that decides the ids."""
-    how = "" if normalization == OLD_NORMALIZATION else f"{normalization} "
-    name = FINGERPRINT_NAMES.get(algorithm, algorithm)
-    digest = hashlib.sha256(f"{SAVED.version} {name} {how}".encode())
+    digest = hashlib.sha256(f"{SAVED.version} {algorithm} {normalization} ".encode())
     digest.update(model)
     if source_prefix is not None:
         digest.update(f"\0{source_prefix}".encode())
@@ -49,9 +44,8 @@ def tokenizer_fingerprint(
 
 
 def _settings(metadata: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the algorithm and what is behind it in a tokenizer; earlier versions wrote only the first."""
-    normalization = metadata.get("normalization", OLD_NORMALIZATION)
-    return metadata.get("algorithm", ""), normalization, *map(metadata.get, OPTIONAL)
+    """Return the algorithm and what is behind it in a tokenizer."""
+    return metadata["algorithm"], *map(metadata.get, OPTIONAL)
 
 
 class SavedTokenizer:
@@ -146,7 +140,8 @@ def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> b
     # What is replaced by itself fits: a process was killed before it wrote the other file.
     fits = content == model
     if known is not None and content is not None and not fits:
-        fits = tokenizer_fingerprint(content, *_settings(known)) == known["fingerprint"]
+        found = tokenizer_fingerprint(known["normalization"], content, *_settings(known))
+        fits = found == known["fingerprint"]
     foreign = [SAVED.manifest] if SAVED.manifest in there and known is None else []
     foreign += [MODEL_FILE] if MODEL_FILE in there and not fits else []
     if foreign:

@@ -19,7 +19,7 @@ from keras_attention.data.learned_tokenizer import (
     UNKNOWN_TOKEN_ID,
     LearnedTokenizer,
 )
-from keras_attention.data.normalization import NORMALIZATIONS, normalized_texts
+from keras_attention.data.normalization import NONE, USUAL, normalized_texts, with_normalization
 from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.saved_tokenizer import SavedTokenizer, tokenizer_fingerprint
 from keras_attention.data.sentence_pieces import SentencePieces
@@ -65,9 +65,6 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         model: The trained model, as bytes: a SentencePiece model ("bpe"), or UTF-8 text with
             one piece per line ("wordpiece", "presegmented"), or what `ImportedPieces.model` returns.
         algorithm: `"bpe"`, `"wordpiece"`, `"presegmented"` or `"imported"`. Defaults to `"bpe"`.
-        normalization: How text is normalised: see `normalization.normalize`. A tokenizer that an earlier
-            version saved has `"nfc"`, which keeps invisible characters. Defaults to `"nfc_visible"`, and to
-            `"none"` for `"imported"`, which takes no other.
         source_prefix: Text that is put before every source that is encoded, such as the tag `"<2de>"`. It may
             be set later, too. Defaults to None.
         source_language, target_language: See `in_languages`. Default to None.
@@ -76,6 +73,8 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         languages: Id of each language's code, of the tokenizer of a model for many languages; else empty.
         tags: Each language that a tag before the source can name, with its tag: `"fra"` with `">>fra<<"`, as
             in OPUS-MT's models for many languages, or `"de"` with `"<2de>"`, of `symbols`.
+        normalization: How text is normalised: `"nfc_visible"`, see `normalization.normalize`, or `"none"` if
+            the tokenizer is imported.
         symbols: The symbols that `train` was given, which are one piece wherever they stand.
         vocabulary_size: Number of ids, of the source if the target has ids of its own.
         target_vocabulary_size: Number of ids of the target.
@@ -83,8 +82,8 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
             does.
 
     Raises:
-        ValueError: If `algorithm` or `normalization` is unknown, `model` is not a model of it, or a
-            SentencePiece model has no padding or no end piece.
+        ValueError: If `algorithm` is unknown, `model` is not a model of it, or a SentencePiece model has no
+            padding or no end piece.
 
     Example:
 
@@ -112,19 +111,15 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         self,
         model: bytes,
         algorithm: str = "bpe",
-        normalization: str | None = None,
         source_prefix: str | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
     ) -> None:
         check_choice("algorithm", algorithm, ALGORITHMS)
-        usual = NORMALIZATIONS[:-1] if algorithm != "imported" else NORMALIZATIONS[-1:]
-        normalization = usual[0] if normalization is None else normalization
-        check_choice("normalization", normalization, usual)
         if not isinstance(model, bytes | bytearray):
             raise ValueError(f"`model` must be bytes. Received: {type(model).__name__}")
         self.algorithm = algorithm
-        self.normalization = normalization
+        self.normalization = NONE if algorithm == "imported" else USUAL
         self._model = bytes(model)
         self._pieces = ALGORITHMS[self.algorithm](self._model)
         self.vocabulary_size = self.target_vocabulary_size = self._pieces.vocab_size()
@@ -277,7 +272,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
             return {}
         if isinstance(pieces, ImportedPieces):
             return {} if pieces.source_prefix or pieces.languages else pieces.models()
-        if not isinstance(pieces, SentencePieces) or self.normalization != NORMALIZATIONS[0]:
+        if not isinstance(pieces, SentencePieces):
             return {}
         return dict.fromkeys(SIDES, self.normalizing().model)
 
@@ -290,12 +285,9 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         Raises:
             ImportError: If protobuf is not installed, which writes the normalisation.
         """
-        if self.algorithm != "bpe" or self.normalization != NORMALIZATIONS[0]:
+        if self.algorithm != "bpe":
             return self
-        from keras_attention.data.normalization import with_normalization
-
-        model = with_normalization(self._model)
-        return Tokenizer(model, self.algorithm, self.normalization, self.source_prefix)
+        return Tokenizer(with_normalization(self._model), source_prefix=self.source_prefix)
 
     def _side(self, side: str) -> tuple[str, ...]:
         """Return the further argument that the pieces of a tokenizer with two sides take."""
@@ -345,13 +337,8 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What the libraries hold for a model cannot be copied to another process, the model can.
-        settings = (
-            self.normalization,
-            self.source_prefix,
-            self.source_language,
-            self.target_language,
-        )
-        return type(self), (self._model, self.algorithm, *settings)
+        languages = self.source_language, self.target_language
+        return type(self), (self._model, self.algorithm, self.source_prefix, *languages)
 
     @property
     def model(self) -> bytes:
@@ -360,7 +347,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
 
     def fingerprint(self) -> str:
         """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
-        return tokenizer_fingerprint(*self.__reduce__()[1])
+        return tokenizer_fingerprint(self.normalization, *self.__reduce__()[1])
 
     def _without_special(self, row: Any, side: str) -> list[int]:
         try:
