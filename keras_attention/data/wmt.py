@@ -183,14 +183,7 @@ def _fetch_members(folder: Path, url: str, archive: str, members: dict[str, Path
             check_recorded(path, f"Delete '{path}' to read it from {archive} again")
     absent = {member: path for member, path in members.items() if not path.exists()}
     if absent:
-        file = download(
-            url,
-            folder / archive,
-            None,
-            validate=check_is_archive,
-            max_bytes=LARGEST_ARCHIVE,
-        )
-        extract(file, absent)
+        extract(download(url, folder / archive, check_is_archive, LARGEST_ARCHIVE), absent)
 
 
 def _newstest(folder: Path, split: str, languages: tuple[str, str]) -> FilePairs:
