@@ -114,14 +114,15 @@ class WordAlignments:
         return digest.hexdigest()
 
     def _parsed(self, number: int, line: str) -> Links:
-        found = [(word, LINK.fullmatch(word)) for word in line.split()]
-        for word, match in found:
-            if match is None:
+        found = []
+        for word in line.split():
+            if (match := LINK.fullmatch(word)) is None:
                 raise ValueError(
                     f"{self._where(number)}: expected links such as 0-0 1-2, a source and a target word "
                     f"each. Received: {word!r}"
                 )
-        return tuple((int(match[1]), int(match[2])) for _, match in found if match)
+            found.append((int(match[1]), int(match[2])))
+        return tuple(found)
 
     def _where(self, number: int) -> str:
         return f"{self._name}, {'pair' if self.is_gold else 'line'} {number:,}"
@@ -256,11 +257,8 @@ def _members(words: Sequence[Sequence[int]], length: int) -> np.ndarray:
     return members
 
 
-ARRAYS: dict[str, np.dtype[Any]] = {
-    "starts": np.dtype("<i8"),
-    "targets": np.dtype("<u2"),
-    "sources": np.dtype("<u2"),
-}
+ARRAYS = ("starts", "targets", "sources")
+POSITION = np.dtype("<u2")  # of a token in its sentence
 
 
 class TokenAlignments:
@@ -344,12 +342,12 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
         words = _words(store, number, tokenizer, alignments.is_gold)
         if [*map(len, words)] == [len(alignments.words(text)) for text in pair]:
             of_tokens = np.array(token_links(links, *words), "int64").reshape(-1, 2)
-            if of_tokens.size and of_tokens.max() > np.iinfo(ARRAYS["targets"]).max:
+            if of_tokens.size and of_tokens.max() > np.iinfo(POSITION).max:
                 raise ValueError(
                     "Alignments need sentences of at most 65,536 tokens. Leave out longer ones."
                 )
             counts[number] = len(of_tokens)
-            found.append(of_tokens.astype(ARRAYS["targets"]))
+            found.append(of_tokens.astype(POSITION))
         else:
             unlike += 1
     if unlike == len(store):
@@ -362,15 +360,10 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
             f"Alignments of {unlike:,} of {len(store):,} pairs are left out: their tokens have another "
             "number of words than their text."
         )
-    of_all = np.concatenate(found)
-    arrays: dict[str, Any] = {
-        "starts": np.concatenate([[0], np.cumsum(counts)]),
-        "targets": of_all[:, 0],
-        "sources": of_all[:, 1],
-    }
+    starts = np.cumsum([0, *counts])
+    arrays = dict(zip(ARRAYS, (starts, *np.concatenate(found).T), strict=True))
     with atomic_file(file) as opened:
-        typed: dict[str, Any] = {name: arrays[name].astype(dtype) for name, dtype in ARRAYS.items()}
-        np.savez(opened, **typed)
+        np.savez(opened, **arrays)
 
 
 def _kept(

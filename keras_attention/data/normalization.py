@@ -7,9 +7,9 @@ import re
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from keras_attention.utils.checks import can_iterate
+from keras_attention.utils.lazily import needed
 
 # Characters that show nothing and mean nothing, and why each may go. What looks like one but decides what is
 # read stays: the joiners U+200C and U+200D (Indic scripts, Persian, emoji), variation selectors, the tags of
@@ -79,14 +79,11 @@ def with_normalization(model: bytes) -> bytes:
     invisible character between a letter and its mark, and the character NUL. A model that normalises already
     stays as it is, and so keeps invisible characters as far as it does itself.
     """
-    try:
-        from sentencepiece import sentencepiece_model_pb2
-    except ImportError as error:
-        raise ImportError(
-            "The normalisation is written into the SentencePiece model by protobuf, which is not installed: "
-            "pip install 'protobuf>=5'"
-        ) from error
-    messages: Any = sentencepiece_model_pb2  # made when it is imported: unknown to mypy
+    messages = needed(
+        "sentencepiece.sentencepiece_model_pb2",
+        "The normalisation is written into the SentencePiece model by protobuf, which is not installed: "
+        "pip install 'protobuf>=5'",
+    )
     proto = messages.ModelProto.FromString(model)
     if proto.normalizer_spec.precompiled_charsmap:
         return model

@@ -155,7 +155,6 @@ def write_model(
 
     The tokenizers need `vocabulary_size`, `id_to_token` and `unknown_token_id` alone.
     """
-    check_exportable(spec)
     # Copies: CTranslate2 quantizes in place, and an array may share the model's memory.
     copies = spec.map_weights(lambda weight: as_array(weight).copy())
     theirs = _specification(copies, tokenizer, target_tokenizer or tokenizer, max_length)

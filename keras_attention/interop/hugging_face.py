@@ -97,8 +97,8 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         ValueError: If the model has something that a spec cannot describe. The message names it.
         ImportError: If the library for the file of weights is not installed.
     """
-    config = folder / CONFIG_FILE
-    settings = Settings(read_foreign_json(config, dict), config)
+    settings = _settings_of(folder)
+    config = settings.path
     kind, own = settings.get("model_type", str), settings.get(OWN_SETTINGS, dict, {})
     if kind not in ("marian", *MULTILINGUAL) and not (kind == "pegasus" and own):
         raise ValueError(
@@ -108,9 +108,6 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         )
     settings.values = {**MULTILINGUAL.get(kind, {}), **settings.values}
     own = Settings(own, config)
-    generation = folder / GENERATION_FILE
-    if generation.is_file():
-        settings.update(read_foreign_json(generation, dict), generation)
     end = settings.values.get("eos_token_id")
     if isinstance(end, list) and len(end) == 1:
         settings.values["eos_token_id"] = end[0]
@@ -136,17 +133,22 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
     return spec
 
 
+def _settings_of(folder: Path) -> Settings:
+    """Return the settings of a model, and of its search where a file has them."""
+    config, generation = folder / CONFIG_FILE, folder / GENERATION_FILE
+    settings = Settings(read_foreign_json(config, dict), config)
+    if generation.is_file():
+        settings.update(read_foreign_json(generation, dict), generation)
+    return settings
+
+
 def search_options(folder: Path) -> dict[str, Any]:
     """Return the arguments of `Translator` that a folder sets: the size of the beam, and restrictions.
 
     Raises:
         ValueError: If it sets something of `NEUTRAL`.
     """
-    path = folder / CONFIG_FILE
-    settings = Settings(read_foreign_json(path, dict), path)
-    generation = folder / GENERATION_FILE
-    if generation.is_file():
-        settings.update(read_foreign_json(generation, dict), generation)
+    settings = _settings_of(folder)
     if settings.values.get("model_type") in MULTILINGUAL:
         settings.values["forced_bos_token_id"] = None  # `target_language` says it.
     for name, neutral in NEUTRAL.items():
