@@ -12,15 +12,17 @@ import numpy as np
 from annotated_types import Ge
 
 from keras_attention.data.alignments import TokenAlignments
-from keras_attention.data.batch_plan import (
+from keras_attention.data.buckets import (
     PADDING_ROW,
+    BatchShape,
     Plan,
+    choose_buckets,
     kept_pairs,
     planned_pass,
+    round_up,
     statistics_by_shape,
     with_varied_start,
 )
-from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.arguments import Count, FromZero, Has, checked
 from keras_attention.utils.checks import check_boolean, check_integer, divisors

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.data.batch_plan import Plan, with_varied_start
 from keras_attention.data.batches import TokenBatches
+from keras_attention.data.buckets import Plan, with_varied_start
 from keras_attention.data.mixture import Stage
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.arguments import checked
