@@ -70,14 +70,7 @@ class BpeDropout:
         """Return the words; those with symbols inside in parts."""
         if self._pattern is None:
             return words
-        parts: list[str] = []
-        for word in words:
-            end = 0
-            for match in self._pattern.finditer(word):
-                parts += [word[end : match.start()], match[0]]
-                end = match.end()
-            parts.append(word[end:])
-        return [part for part in parts if part]
+        return [part for word in words for part in self._pattern.split(word) if part]
 
     def _symbols(self, words: list[str]) -> np.ndarray:
         """Return the ids (n, w) of the characters of words; an unknown one is -1 - its code point."""

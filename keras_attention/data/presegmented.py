@@ -20,24 +20,30 @@ def join_pieces(text: str) -> str:
     return f"{text} ".replace(f"{JOINER} ", "").rstrip()
 
 
-def listed_pieces(model: bytes, kind: str = "pieces") -> list[str]:
-    """Return the pieces of a vocabulary: UTF-8 text, one per line, whose number is the id."""
-    try:
-        tokens = model.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"`model` is not a list of {kind}. ({error})") from error
-    if tuple(tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
-        raise ValueError(f"`model` is not a list of {kind}: it must begin with {SPECIAL_TOKENS}.")
-    return tokens
+class ListedPieces:
+    """A vocabulary that is UTF-8 text, one piece per line, whose number is the id."""
+
+    def __init__(self, model: bytes, kind: str = "pieces") -> None:
+        try:
+            self._tokens = model.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"`model` is not a list of {kind}. ({error})") from error
+        if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
+            raise ValueError(
+                f"`model` is not a list of {kind}: it must begin with {SPECIAL_TOKENS}."
+            )
+
+    def vocab_size(self) -> int:
+        return len(self._tokens)
 
 
-class PresegmentedVocabulary:
+class PresegmentedVocabulary(ListedPieces):
     """A vocabulary of pieces that spaces separate, with the methods of a SentencePiece processor."""
 
     joined_by: Mapping[str, str] = {"behind": JOINER}
 
     def __init__(self, model: bytes) -> None:
-        self._tokens = listed_pieces(model)
+        super().__init__(model)
         if len(set(self._tokens)) < len(self._tokens):
             raise ValueError("`model` is not a list of pieces: one of them occurs twice.")
         # "</s>" in a text must not end the sentence, so special tokens are left out.
@@ -50,16 +56,11 @@ class PresegmentedVocabulary:
         kept = dict.fromkeys(piece for piece in pieces if piece not in FOREIGN_SPECIAL_TOKENS)
         return "\n".join([*SPECIAL_TOKENS, *kept]).encode()
 
-    def vocab_size(self) -> int:
-        """Return the number of ids."""
-        return len(self._tokens)
-
     def id_to_piece(self, token_id: int) -> str:
         """Return the piece for display; "@@" at its end says that the word continues."""
         return self._tokens[token_id]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text."""
         ids = self._ids
         return [[ids.get(piece, UNKNOWN_ID) for piece in text.split()] for text in texts]
 

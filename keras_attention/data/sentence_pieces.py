@@ -59,7 +59,6 @@ class SentencePieces:
         self.special_ids = {"pad_token_id": pad, "start_token_id": pad, "end_token_id": end}
 
     def unknown_id(self, side: str = "source") -> int:
-        """Return the id of the unknown token."""
         return self._processor.unk_id()
 
     @staticmethod
@@ -87,7 +86,6 @@ class SentencePieces:
         return model.getvalue()
 
     def vocab_size(self) -> int:
-        """Return the number of ids."""
         return self._processor.vocab_size()
 
     def id_to_piece(self, token_id: int) -> str:
@@ -103,7 +101,6 @@ class SentencePieces:
         return tuple(map(self.id_to_piece, ids))
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of each text."""
         return encoded(self._processor, texts, int)
 
     def encode_with_dropout(self, texts: list[str], dropout: float, seed: int) -> list[list[int]]:
@@ -125,7 +122,6 @@ class SentencePieces:
         )
 
     def decode(self, rows: list[list[int]]) -> list[str]:
-        """Text of each row of ids."""
         if len(rows) <= FEW_ROWS:
             return [self._processor.decode(row) if row else "" for row in rows]
         return self._processor.decode(rows, num_threads=-1)

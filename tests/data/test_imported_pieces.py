@@ -138,15 +138,9 @@ def test_saved_and_copied(pair, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"pieces": [[1, 2], None]},
         {"pieces": 3},
-        {"ids": {**IDS, "end_token_id": 10}},
-        {"ids": {**IDS, "end_token_id": True}},
         {"ids": {"end_token_id": 0}},
         {"unknown": [1]},
-        {"unknown": [1, -1]},
-        {"source_prefix": [99]},
-        {"ends_source": "yes"},
         {"models": ["AAAA"]},
         {"models": []},
     ],
