@@ -15,8 +15,9 @@ import numpy as np
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.joints import BYTE
 from keras_attention.data.normalization import USUAL, normalize
+from keras_attention.data.presegmented import SIDES
 from keras_attention.data.text_files import existing_file, read_lines
-from keras_attention.data.token_store import CHUNK_PAIRS, SIDES, TokenStore
+from keras_attention.data.token_store import CHUNK_PAIRS, TokenStore
 from keras_attention.utils.files import DamagedFile, atomic_file
 from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.scripts import word_spans

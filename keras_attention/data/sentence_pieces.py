@@ -6,10 +6,11 @@ import functools
 import io
 import random
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from keras_attention.data.bpe_dropout import BpeDropout
+from keras_attention.data.presegmented import SIDES, Pieces
 
 # SentencePiece skips longer lines (bytes), and lines with the letter that it writes for unknown ones.
 LONGEST_LINE = 4192
@@ -36,18 +37,16 @@ TELLING = "The \ufb01rst \u2460"
 FEW_ROWS = 256
 
 
-class SentencePieces:
+class SentencePieces(Pieces):
     """A SentencePiece model; text must be normalised already.
 
     In those of `train`, characters outside the vocabulary are written as their UTF-8 bytes, so nothing is
     unknown.
     """
 
-    # A space goes before a piece with the mark "▁", and no other.
-    joined_by: Mapping[str, str] = {}
-
     def __init__(self, model: bytes) -> None:
-        self._processor = sentence_piece(model)
+        self._processor, self._names = opened(model)
+        self.names = dict.fromkeys(SIDES, self._names)
         ids = {"pad_id": self._processor.pad_id(), "eos_id": self._processor.eos_id()}
         if lacking := [name for name, token_id in ids.items() if token_id < 0]:
             raise ValueError(
@@ -56,10 +55,8 @@ class SentencePieces:
                 "--unk_id=2 --bos_id=-1`, or with `Tokenizer.train`."
             )
         pad, end = ids.values()
-        self.special_ids = {"pad_token_id": pad, "start_token_id": pad, "end_token_id": end}
-
-    def unknown_id(self, side: str = "source") -> int:
-        return self._processor.unk_id()
+        self.ids = {"pad_token_id": pad, "start_token_id": pad, "end_token_id": end}
+        self.ids["unknown_token_id"] = self._processor.unk_id()
 
     @staticmethod
     def train(
@@ -85,22 +82,15 @@ class SentencePieces:
             ) from error
         return model.getvalue()
 
-    def vocab_size(self) -> int:
-        return self._processor.vocab_size()
-
-    def id_to_piece(self, token_id: int) -> str:
-        """Return the piece for display; "▁" marks the start of a word."""
-        return self._processor.id_to_piece(token_id)
-
     @functools.cached_property
-    def symbols(self) -> tuple[str, ...]:
+    def symbols(self) -> tuple[str, ...]:  # type: ignore[override]
         """The user's own symbols, which SentencePiece puts between the special ids and the bytes."""
         known = self._processor
-        first_byte = next((i for i in range(self.vocab_size()) if known.is_byte(i)), 0)
+        first_byte = next((i for i in range(len(self._names)) if known.is_byte(i)), 0)
         ids = (i for i in range(first_byte) if not (known.is_control(i) or known.is_unknown(i)))
-        return tuple(map(self.id_to_piece, ids))
+        return tuple(self._names[i] for i in ids)
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
+    def encode(self, texts: list[str], side: str = "source") -> list[list[int]]:
         return encoded(self._processor, texts, int)
 
     def encode_with_dropout(self, texts: list[str], dropout: float, seed: int) -> list[list[int]]:
@@ -109,7 +99,7 @@ class SentencePieces:
 
     @functools.cached_property
     def _dropout(self) -> BpeDropout:
-        known, ids = self._processor, range(self.vocab_size())
+        known, ids = self._processor, range(len(self._names))
         # Scores of BPE are ranks, those of other models logarithms.
         is_ranked = all(known.get_score(i).is_integer() for i in ids)
         if is_ranked and any(map(known.is_byte, ids)):
@@ -121,25 +111,23 @@ class SentencePieces:
             "marks the beginnings of words, such as `Tokenizer.train` makes."
         )
 
-    def decode(self, rows: list[list[int]]) -> list[str]:
+    def decode(self, rows: list[list[int]], side: str = "target") -> list[str]:
         if len(rows) <= FEW_ROWS:
             return [self._processor.decode(row) if row else "" for row in rows]
         return self._processor.decode(rows, num_threads=-1)
 
 
-def sentence_piece(model: bytes) -> Any:
-    """Return SentencePiece's processor of a model, all pieces of which are text."""
+def opened(model: bytes) -> tuple[Any, list[str]]:
+    """Return SentencePiece's processor of a model, and the piece of each id, all of which are text."""
     import sentencepiece
 
     try:
         if not model:  # SentencePiece takes it for no model at all.
             raise RuntimeError("It is empty.")
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        for token_id in range(processor.vocab_size()):
-            processor.id_to_piece(token_id)
+        return processor, [processor.id_to_piece(i) for i in range(processor.vocab_size())]
     except (RuntimeError, UnicodeDecodeError) as error:
         raise ValueError(f"`model` is not a SentencePiece model. ({error})") from error
-    return processor
 
 
 def encoded(processor: Any, texts: list[str], out_type: type) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from keras_attention.data.presegmented import SIDES
 from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
 from keras_attention.utils.arguments import Count, FromZero, Has, Rate, checked
 from keras_attention.utils.checks import check_choice, check_integer
@@ -21,7 +22,6 @@ from keras_attention.utils.sides import encode_side, end_of, target_size_of
 
 # Must not change: with dropout, the random numbers depend on the chunk.
 CHUNK_PAIRS = 10_000
-SIDES = ("source", "target")
 OFFSETS = np.dtype("<i8")
 STORE = Folder(
     *("token store", "metadata.json", "text_fingerprint"),

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 
-from keras_attention.data.imported_pieces import SIDES, ImportedPieces
+from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.data.joints import Joints
 from keras_attention.data.learned_tokenizer import (
     END_TOKEN_ID,
@@ -20,7 +20,7 @@ from keras_attention.data.learned_tokenizer import (
     LearnedTokenizer,
 )
 from keras_attention.data.normalization import NONE, USUAL, normalized_texts, with_normalization
-from keras_attention.data.presegmented import PresegmentedVocabulary
+from keras_attention.data.presegmented import SIDES, PresegmentedVocabulary
 from keras_attention.data.saved_tokenizer import SavedTokenizer, tokenizer_fingerprint
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.symbols import (
@@ -122,17 +122,15 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         self.normalization = NONE if algorithm == "imported" else USUAL
         self._model = bytes(model)
         self._pieces = ALGORITHMS[self.algorithm](self._model)
-        self.vocabulary_size = self.target_vocabulary_size = self._pieces.vocab_size()
-        if isinstance(self._pieces, ImportedPieces | SentencePieces):
-            self.__dict__.update(self._pieces.special_ids)
-            self.unknown_token_id = self._pieces.unknown_id()
-        if isinstance(self._pieces, ImportedPieces):
-            self.target_unknown_token_id = self._pieces.unknown_id("target")
-            self.target_vocabulary_size = self._pieces.vocab_size("target")
-            self.ends_source = self._pieces.ends_source
-        self.symbols: tuple[str, ...] = getattr(self._pieces, "symbols", ())
-        self.languages: Mapping[str, int] = getattr(self._pieces, "languages", {})
-        pieces = getattr(self._pieces, "source_pieces", self.symbols)
+        self.__dict__.update(self._pieces.ids)
+        self._names = self._pieces.names
+        self.vocabulary_size, self.target_vocabulary_size = (
+            len(self._names[side]) for side in SIDES
+        )
+        self.ends_source = self._pieces.ends_source
+        self.symbols: tuple[str, ...] = self._pieces.symbols
+        self.languages: Mapping[str, int] = self._pieces.languages
+        pieces = self._names["source"] if algorithm == "imported" else self.symbols
         self.tags: Mapping[str, str] = {} if self.languages else language_tags(pieces)
         self.source_language = check_language("source_language", source_language, self.languages)
         known = self.target_languages
@@ -188,13 +186,14 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         Raises:
             ValueError: If a text is not a str, or `dropout` or `seed` does not fit.
         """
+        check_choice("side", side, SIDES)
         given = [texts] if isinstance(texts, str) else texts
         normalized = list(normalized_texts(given, self.normalization))
         if side == "source" and self.source_prefix is not None:
             prefix = f"{self.source_prefix} "
             normalized = [prefix + text if text.strip() else text for text in normalized]
         if dropout == 0:
-            rows = self._pieces.encode(normalized, *self._side(side))
+            rows = self._pieces.encode(normalized, side)
         elif not isinstance(self._pieces, SentencePieces):
             raise ValueError(
                 f"`dropout` needs a 'bpe' tokenizer. Received: algorithm={self.algorithm!r}"
@@ -242,7 +241,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         if not isinstance(rows, list):
             raise ValueError(f"`ids` must be a sequence of ids, or several. Received: {ids!r}")
         trimmed = [self._without_special(row, side) for row in ([rows] if single else rows)]
-        texts = self._pieces.decode(trimmed, *self._side(side))
+        texts = self._pieces.decode(trimmed, side)
         decoded = list(normalized_texts(texts, self.normalization))
         return decoded[0] if single else decoded
 
@@ -256,7 +255,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         """Return the subword with this id, for display."""
         token_id = check_integer("token_id", token_id)
         self._check_ids([token_id], side)
-        return self._pieces.id_to_piece(token_id, *self._side(side))
+        return self._names[side][token_id]
 
     def sentence_piece_models(self) -> dict[str, bytes]:
         """Return the SentencePiece models of `"source"` and `"target"`, for programs that read such models.
@@ -289,11 +288,6 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
             return self
         return Tokenizer(with_normalization(self._model), source_prefix=self.source_prefix)
 
-    def _side(self, side: str) -> tuple[str, ...]:
-        """Return the further argument that the pieces of a tokenizer with two sides take."""
-        check_choice("side", side, SIDES)
-        return (side,) if isinstance(self._pieces, ImportedPieces) else ()
-
     def is_mostly_unknown(self, ids: Sequence[int]) -> bool:
         """Whether a text consists mostly of what the vocabulary lacks.
 
@@ -310,8 +304,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         """Known letters of each id, or -1 for an unknown character or word."""
         familiarity = []
         has_bytes = self.algorithm in ("bpe", "imported")
-        for token_id in range(self.vocabulary_size):
-            piece = self._pieces.id_to_piece(token_id, *self._side("source"))
+        for piece in self._names["source"]:
             byte = re.fullmatch("<0x(..)>", piece) if has_bytes else None
             letters = sum(map(str.isalpha, piece))
             if byte:  # Only the first byte of a character counts.
@@ -328,9 +321,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
     @functools.cached_property
     def joints(self) -> Joints:
         """Which tokens of the target are joined to one word."""
-        side = self._side("target")
-        pieces = [self._pieces.id_to_piece(i, *side) for i in range(self.target_vocabulary_size)]
-        joints = Joints.of_pieces(pieces, **self._pieces.joined_by)
+        joints = Joints.of_pieces(self._names["target"], **self._pieces.joined_by)
         special = [self.pad_token_id, self.end_token_id, *self.languages.values()]
         joints.goes_on[special] = joints.continues[special] = False
         return joints
@@ -360,7 +351,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         return [token_id for token_id in ids if token_id != self.pad_token_id]
 
     def _check_ids(self, ids: list[int], side: str) -> None:
-        size = self.vocabulary_size if side == "source" else self.target_vocabulary_size
+        size = len(self._names[check_choice("side", side, SIDES)])
         if ids and not 0 <= min(ids) <= max(ids) < size:
             raise ValueError(
                 f"Token ids must be from 0 to {size - 1}, the vocabulary of this "

@@ -7,9 +7,9 @@ import functools
 import itertools
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from keras_attention.data.presegmented import SPECIAL_TOKENS, UNKNOWN_ID, ListedPieces
+from keras_attention.data.presegmented import SIDES, SPECIAL_TOKENS, UNKNOWN_ID, ListedPieces
 from keras_attention.data.symbols import SYMBOL, pattern_of
 from keras_attention.utils.lazily import needed
 
@@ -73,15 +73,17 @@ def join_words(words: Iterable[str]) -> str:
 
 
 class WordPieces(ListedPieces):
-    """Greedy longest-match subwords, with the methods of a SentencePiece processor that we need.
+    """Greedy longest-match subwords.
 
     A word with an unknown character becomes the unknown token, which decodes as "⁇".
     """
 
-    joined_by: Mapping[str, str] = {"before": "##"}
+    joined_by = {"before": "##"}
 
     def __init__(self, model: bytes) -> None:
         super().__init__(model, "word-pieces")
+        shown = [re.sub(f"^{JOINER}", "##", token) for token in self._tokens]
+        self.names = dict.fromkeys(SIDES, shown)
         self._ids = {token: index for index, token in enumerate(self._tokens)}
         self._longest = max(map(len, self._tokens))
         self.symbols = tuple(filter(SYMBOL.fullmatch, self._tokens[len(SPECIAL_TOKENS) :]))
@@ -135,11 +137,7 @@ class WordPieces(ListedPieces):
             )
         return model
 
-    def id_to_piece(self, token_id: int) -> str:
-        """Return the piece for display: "##" marks one inside a word."""
-        return re.sub(f"^{JOINER}", "##", self._tokens[token_id])
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
+    def encode(self, texts: list[str], side: str = "source") -> list[list[int]]:
         return [
             list(itertools.chain.from_iterable(map(self._encode_word, self._split(text))))
             for text in texts
@@ -148,7 +146,7 @@ class WordPieces(ListedPieces):
     def _split(self, text: str) -> list[str]:
         return split_words(text) if self._pattern is None else _with_symbols(text, self._pattern)
 
-    def decode(self, rows: list[list[int]]) -> list[str]:
+    def decode(self, rows: list[list[int]], side: str = "target") -> list[str]:
         return [join_words(self._words(row)) for row in rows]
 
     def _words(self, row: list[int]) -> list[str]:

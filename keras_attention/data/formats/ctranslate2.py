@@ -18,7 +18,8 @@ from keras_attention.data.formats.pieces import (
     unused,
     usual_pieces,
 )
-from keras_attention.data.imported_pieces import SIDES, ImportedPieces
+from keras_attention.data.imported_pieces import ImportedPieces
+from keras_attention.data.presegmented import SIDES
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2 import MODEL_FILE, export_ctranslate2
 from keras_attention.interop.ctranslate2_reader import CTranslate2Model, read_ctranslate2

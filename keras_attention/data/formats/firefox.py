@@ -11,10 +11,10 @@ from keras_attention.data.formats.pieces import (
     UNKNOWN,
     id_of,
     imported_tokenizer,
-    pieces_of,
     read_model,
     unused,
 )
+from keras_attention.data.sentence_pieces import opened
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.marian_binary import read_marian
 from keras_attention.spec.transformer import TransformerSpec
@@ -55,7 +55,7 @@ def _tokenizer(spec: TransformerSpec, files: Sequence[Path]) -> Tokenizer:
     The files are the SentencePiece model of both languages, or one for the source and one for the target.
     """
     models = [read_model(file) for file in files]
-    pieces = [pieces_of(model) for model in models]
+    pieces = [opened(model)[1] for model in models]
     sizes = (spec.vocabulary_size, spec.target_vocabulary_size)
     for file, tokens, size in zip(files, pieces, sizes, strict=False):
         if len(tokens) != size - 1:

@@ -15,10 +15,10 @@ from keras_attention.data.formats.pieces import (
     fits,
     id_of,
     imported_tokenizer,
-    pieces_of,
     read_model,
     usual_pieces,
 )
+from keras_attention.data.sentence_pieces import opened
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import Settings, read_foreign_json
 from keras_attention.interop.hugging_face import CONFIG_FILE
@@ -103,7 +103,7 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
         ids = _ids_of(content)
     else:
         codes = {MBART: MBART_CODES.split()[:25], MBART50: MBART_CODES.split()}.get(name, [])
-        ids = [*FIRST, *pieces_of(model)[3:], *codes, *(["<mask>"] if codes else [])]
+        ids = [*FIRST, *opened(model)[1][3:], *codes, *(["<mask>"] if codes else [])]
         ids = {piece: i for i, piece in enumerate(ids)}
     ids |= _added(folder, content, ids)
     place = folder / (WHOLE if content is not None else VOCABULARY)

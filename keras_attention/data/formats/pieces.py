@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.data.imported_pieces import ImportedPieces
-from keras_attention.data.sentence_pieces import sentence_piece
+from keras_attention.data.sentence_pieces import opened
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile
@@ -43,7 +43,7 @@ def read_model(path: Path) -> bytes:
         )
     model = path.read_bytes()
     try:
-        sentence_piece(model)
+        opened(model)
     except ValueError as error:
         raise DamagedFile(
             f"'{path}' is damaged: it holds no SentencePiece model. ({error.__cause__})"
@@ -51,18 +51,11 @@ def read_model(path: Path) -> bytes:
     return model
 
 
-def pieces_of(model: bytes) -> list[str]:
-    """Return the piece of each id of a SentencePiece model."""
-    processor = sentence_piece(model)
-    return [processor.id_to_piece(i) for i in range(processor.vocab_size())]
-
-
 def usual_pieces(model: bytes) -> set[str]:
     """Return the pieces of a SentencePiece model that text has."""
-    known = sentence_piece(model)
+    known, pieces = opened(model)
     kinds = (known.is_control, known.is_unknown, known.is_byte, known.is_unused)
-    usual = (i for i in range(known.vocab_size()) if not any(is_kind(i) for is_kind in kinds))
-    return {known.id_to_piece(i) for i in usual}
+    return {piece for i, piece in enumerate(pieces) if not any(is_kind(i) for is_kind in kinds)}
 
 
 def fits(pieces: set[str], known: set[str]) -> bool:
