@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import io
 import json
 import shutil
 import unicodedata
@@ -18,7 +17,8 @@ from keras_attention.data.alignments import word_positions
 from keras_attention.data.presets import load
 from keras_attention.utils.sides import encode_ended
 from keras_attention.visualization import attention_entries
-from tests.interop.conftest import assert_refused, pieces_of, replace
+from tests.helpers import pieces_of, sentence_piece_model
+from tests.interop.conftest import assert_refused, replace
 from tests.recipes.small_runs import write_files
 from tests.spec_oracle import SpecOracle
 
@@ -70,32 +70,17 @@ def lines(number):
 
 
 def sentence_pieces(model_type="bpe"):
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 5),
-        model_writer=model,
-        vocab_size=460,
-        model_type=model_type,
-        hard_vocab_limit=False,
-        character_coverage=0.99,
-        minloglevel=2,
-    )
-    return model.getvalue()
+    options = {"model_type": model_type, "character_coverage": 0.99}
+    return sentence_piece_model(TEXTS * 5, 460, **options)
 
 
 def write_model(folder, kind, **changes):
     """A random model of transformers with its tokenizer, as its authors' folders are; returns both."""
-    import sentencepiece
-
     folder.mkdir()
     is_mbart = kind.startswith("mbart")
     model = sentence_pieces("unigram" if is_mbart else "bpe")
     (folder / "sentencepiece.bpe.model").write_bytes(model)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    pieces = ["<s>", "<pad>", "</s>", "<unk>"]
-    pieces += [processor.id_to_piece(i) for i in range(3, processor.vocab_size())]
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *pieces_of(model)[3:]]
     if is_mbart:
         codes = None
         name = "MBart50Tokenizer" if kind == "mbart50" else "MBartTokenizer"
