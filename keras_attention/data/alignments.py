@@ -168,12 +168,7 @@ def links_between(
         [piece_of(tokenizer, token, side) for token in ids]
         for side, ids in (("source", source), ("target", target))
     ]
-    # A translation may have no word's start at all.
-    is_marked = is_sentence_pieces(pieces[0] + pieces[1])
-    sides = [
-        word_positions(tokenizer, ids, side, is_marked)
-        for side, ids in (("source", source), ("target", target))
-    ]
+    sides = _words(tokenizer, source, target)
     if splits_scripts:
         sides = [_split(words, own) for words, own in zip(sides, pieces, strict=True)]
     columns, rows = (
@@ -340,7 +335,8 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
     unlike = 0
     pairs = zip(range(len(store)), kept, strict=True)
     for number, (pair, links) in Progress(len(store), "aligning tokens", "pairs").over(pairs):
-        words = _words(store, number, tokenizer, alignments.is_gold)
+        both = store.source(number).tolist(), store.target(number).tolist()
+        words = _words(tokenizer, *both, alignments.is_gold)
         if [*map(len, words)] == [len(alignments.words(text)) for text in pair]:
             of_tokens = np.array(token_links(links, *words), "int64").reshape(-1, 2)
             if of_tokens.size and of_tokens.max() > np.iinfo(POSITION).max:
@@ -385,10 +381,16 @@ def _kept(
                 yield one
 
 
-def _words(store: TokenStore, number: int, tokenizer: Any, is_gold: bool) -> list[list[list[int]]]:
+def _words(
+    tokenizer: Any, source: Sequence[int], target: Sequence[int], splits_punctuation: bool = False
+) -> list[list[list[int]]]:
     """Return the positions of the tokens of each word, on both sides of a pair."""
-    both = {"source": store.source(number).tolist(), "target": store.target(number).tolist()}
+    both = {"source": source, "target": target}
+    # A translation may have no word's start at all.
     is_marked = is_sentence_pieces(
         piece_of(tokenizer, token, side) for side, ids in both.items() for token in ids
     )
-    return [word_positions(tokenizer, ids, side, is_marked, is_gold) for side, ids in both.items()]
+    return [
+        word_positions(tokenizer, ids, side, is_marked, splits_punctuation)
+        for side, ids in both.items()
+    ]

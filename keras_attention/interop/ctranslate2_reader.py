@@ -22,6 +22,7 @@ from keras_attention.interop.foreign import (
     attention_of,
     checked,
     read_foreign_json,
+    read_foreign_text,
 )
 from keras_attention.spec.parts import (
     BlockSpec,
@@ -51,23 +52,14 @@ IGNORED = "(.*/)?(alignment_layer|alignment_heads|embeddings_merge)"
 
 
 class CTranslate2Model(NamedTuple):
-    """A model in CTranslate2's format.
-
-    Attributes:
-        spec: The spec.
-        source_pieces: Token of each id of the source.
-        target_pieces: The same of the target.
-        unknown: The unknown token.
-        source_prefix: Tokens that every source begins with.
-        ends_source: Whether every source ends with the end token.
-    """
+    """A model in CTranslate2's format."""
 
     spec: TransformerSpec
-    source_pieces: list[str]
+    source_pieces: list[str]  # token of each id of the source
     target_pieces: list[str]
-    unknown: str
-    source_prefix: list[str]
-    ends_source: bool
+    unknown: str  # the unknown token
+    source_prefix: list[str]  # tokens that every source begins with
+    ends_source: bool  # whether every source ends with the end token
 
 
 def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2Model:
@@ -79,10 +71,6 @@ def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2
 
     If the model was converted from Marian, CTranslate2 computes other positions than those of its
     training: `"as_trained"` takes the latter, `"as_transformers"` CTranslate2's.
-
-    Raises:
-        DamagedFile: If a file is cut off or changed.
-        ValueError: If the model has something that a spec cannot describe, or the vocabularies do not fit.
     """
     path = folder / MODEL_FILE
     model = _Reader(folder, read_variables(path))
@@ -118,10 +106,7 @@ def _read_vocabulary(folder: Path, name: str) -> list[str] | None:
         path = folder / f"{name}.txt"
         if not path.is_file():
             return None
-        try:
-            tokens = path.read_bytes().decode().removesuffix("\n").split("\n")
-        except UnicodeDecodeError as error:
-            raise DamagedFile(f"'{path}' is damaged: it is no UTF-8 text ({error}).") from None
+        tokens = read_foreign_text(path).removesuffix("\n").split("\n")
     if not all(isinstance(token, str) for token in tokens) or len(set(tokens)) < len(tokens):
         raise DamagedFile(f"'{path}' must hold tokens, each of them once.")
     return tokens
@@ -133,8 +118,7 @@ class _Reader:
     def __init__(self, folder: Path, variables: Variables) -> None:
         self._variables = variables
         config = folder / CONFIG_FILE
-        values = read_foreign_json(config, dict) if config.is_file() else {}
-        self._settings = Settings(values, config)
+        self._settings = Settings.of_file(config)
         self.unknown = self._settings.get("unk_token", str, "<unk>")
         *vocabularies, self._is_shared = _read_vocabularies(folder)
         # An unknown token that is not listed is the last, as in CTranslate2.

@@ -157,12 +157,25 @@ def read_foreign_json(path: Path, kind: type) -> Any:
     return value
 
 
+def read_foreign_text(path: Path) -> str:
+    """Read a text file of another program, which must be UTF-8."""
+    try:
+        return json_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise DamagedFile(f"'{path}' is damaged: it is no UTF-8 text ({error}).") from None
+
+
 class Settings:
     """Settings of another program's file, whose types are checked when they are asked for."""
 
     def __init__(self, values: Mapping[str, Any], path: Path) -> None:
         self.values, self.path = {**values}, path
         self._places: dict[str, Path] = {}
+
+    @classmethod
+    def of_file(cls, path: Path) -> Settings:
+        """Return the settings in a JSON file; none if it is missing."""
+        return cls(read_foreign_json(path, dict) if path.is_file() else {}, path)
 
     def update(self, values: Mapping[str, Any], path: Path) -> None:
         """Take the settings of a further file, those that are not null."""

@@ -91,11 +91,6 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
     `"as_transformers"`, those that transformers computes instead, for the translations of transformers.
     Models that `export_hugging_face` wrote were trained with the latter. Those of M2M-100 and NLLB are a
     table, computed for as many positions as the model was made for.
-
-    Raises:
-        DamagedFile: If a file is cut off or changed.
-        ValueError: If the model has something that a spec cannot describe. The message names it.
-        ImportError: If the library for the file of weights is not installed.
     """
     settings = _settings_of(folder)
     config = settings.path
@@ -143,11 +138,7 @@ def _settings_of(folder: Path) -> Settings:
 
 
 def search_options(folder: Path) -> dict[str, Any]:
-    """Return the arguments of `Translator` that a folder sets: the size of the beam, and restrictions.
-
-    Raises:
-        ValueError: If it sets something of `NEUTRAL`.
-    """
+    """Return the arguments of `Translator` that a folder sets: the size of the beam, and restrictions."""
     settings = _settings_of(folder)
     if settings.values.get("model_type") in MULTILINGUAL:
         settings.values["forced_bos_token_id"] = None  # `target_language` says it.
@@ -239,9 +230,8 @@ def _read_pickle(path: Path) -> dict[str, np.ndarray]:
         return {name: tensor.float().numpy() for name, tensor in weights.items()}
     except DamagedFile:
         raise
-    except (
-        Exception
-    ) as error:  # PyTorch raises errors of many types for bytes that it did not write.
+    # PyTorch raises errors of many types for bytes that it did not write.
+    except Exception as error:
         raise DamagedFile(
             f"'{path}' cannot be read without running code in it: {type(error).__name__}: "
             f"{str(error).splitlines()[0] if str(error) else ''}. Download it again, or convert it to "

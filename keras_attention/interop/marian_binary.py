@@ -73,10 +73,6 @@ def read_marian(path: Path) -> TransformerSpec:
     The weights become float32. The positions are `"halves"`. Marian starts to translate from a zero
     embedding, and has no padding token: this gets the last id, after those of the vocabulary. It and the
     unknown token are never produced, as in Marian. The decoder has an `SSRUSpec` or self-attention.
-
-    Raises:
-        DamagedFile: If the file is cut off or changed, or not in this format.
-        ValueError: If the model has something that a spec cannot describe. The message names it.
     """
     return spec_of(read_items(path), path)
 

@@ -24,13 +24,8 @@ ENCODER_FILE, DECODER_FILE = "encoder_model.onnx", "decoder_model_merged.onnx"
 # Name of our entry in a file's metadata.
 SETTINGS = "keras_attention"
 # What a search asks of a model.
-NAMES = (
-    "vocabulary_size",
-    "target_vocabulary_size",
-    "pad_token_id",
-    "start_token_id",
-    "end_token_id",
-)
+SIZES = ("vocabulary_size", "target_vocabulary_size")
+NAMES = (*SIZES, "pad_token_id", "start_token_id", "end_token_id")
 
 
 def ids_of(spec: Any) -> dict[str, int]:
@@ -63,7 +58,7 @@ class OnnxModel:
         self.folder = Path(folder)
         self._open()
         settings = _settings(self.folder, (self._encoder, self._decoder))
-        self.vocabulary_size, self.target_vocabulary_size = (settings[name] for name in NAMES[:2])
+        self.vocabulary_size, self.target_vocabulary_size = (settings[name] for name in SIZES)
         self.pad_token_id, self.start_token_id, self.end_token_id = (
             settings[name] for name in NAMES[2:]
         )

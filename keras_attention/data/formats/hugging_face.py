@@ -87,9 +87,7 @@ def _tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
     names = [VOCABULARY]
     if (folder / TARGET_VOCABULARY).is_file() and spec.target_embedding is not None:
         names.append(TARGET_VOCABULARY)
-    config = folder / TOKENIZER_CONFIG
-    settings = Settings(read_foreign_json(config, dict) if config.is_file() else {}, config)
-    unknown = settings.get("unk_token", str, UNKNOWN)
+    unknown = Settings.of_file(folder / TOKENIZER_CONFIG).get("unk_token", str, UNKNOWN)
     sizes = (spec.vocabulary_size, spec.target_vocabulary_size)
     pieces = [_vocabulary(folder / name, size) for name, size in zip(names, sizes, strict=False)]
     if len(pieces) == 1 and sizes[0] != sizes[1]:

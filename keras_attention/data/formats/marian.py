@@ -31,10 +31,11 @@ from keras_attention.interop.foreign import (
     Settings,
     as_transformers,
     checked,
+    read_foreign_text,
 )
 from keras_attention.interop.marian_binary import Items, simple_yaml, spec_of
 from keras_attention.utils.checks import check_number
-from keras_attention.utils.files import DamagedFile, json_bytes
+from keras_attention.utils.files import DamagedFile
 
 DECODER = "decoder.yml"  # Names the model and its vocabularies, and says how Marian searches.
 # What changes translations there, and the only value of each that a search here has.
@@ -204,10 +205,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def _text(path: Path) -> str:
-    try:
-        return json_bytes(path).decode().replace("\r\n", "\n").strip("\n")
-    except UnicodeDecodeError as error:
-        raise DamagedFile(f"'{path}' is damaged: it is no UTF-8 text ({error}).") from None
+    return read_foreign_text(path).replace("\r\n", "\n").strip("\n")
 
 
 def _unquoted(piece: str) -> str:

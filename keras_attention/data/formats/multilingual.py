@@ -65,7 +65,7 @@ def ends_with_language(folder: Path, starts_with_language: bool) -> bool:
 
     mBART-25 is known by its start token, which is the code of the translation's language.
     """
-    config = _settings(folder / TOKENIZER_CONFIG)
+    config = Settings.of_file(folder / TOKENIZER_CONFIG)
     is_second = config.get("tokenizer_class", str, "").startswith(MBART50)
     is_legacy = config.get("legacy_behaviour", bool, False)
     return is_legacy or (starts_with_language and not is_second)
@@ -73,7 +73,7 @@ def ends_with_language(folder: Path, starts_with_language: bool) -> bool:
 
 def _class_of(folder: Path) -> str:
     """Return the class that the tokenizer of a folder has in transformers."""
-    config, model = (_settings(folder / name) for name in (TOKENIZER_CONFIG, CONFIG_FILE))
+    config, model = (Settings.of_file(folder / name) for name in (TOKENIZER_CONFIG, CONFIG_FILE))
     usual = MBART if model.values.get("model_type") == "mbart" else CLASSES[0]
     usual = model.get("tokenizer_class", str, usual)
     name = config.get("tokenizer_class", str, usual).removesuffix("Fast")
@@ -92,7 +92,7 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
     """
     name = _class_of(folder)
     whole = folder / WHOLE
-    content = _settings(whole) if whole.is_file() else None
+    content = Settings.of_file(whole) if whole.is_file() else None
     if (folder / SENTENCE_PIECES).is_file() or content is None:
         model = read_model(folder / SENTENCE_PIECES)
     else:
@@ -132,23 +132,18 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
     )
 
 
-def _settings(path: Path) -> Settings:
-    """Return the settings of a file; none if it is missing."""
-    return Settings(read_foreign_json(path, dict) if path.is_file() else {}, path)
-
-
 def _added(folder: Path, content: Settings | None, known: Mapping[str, int]) -> dict[str, Any]:
     """Return the ids of tokens behind the known ones: as files say them, else in the order of a list."""
-    config = _settings(folder / TOKENIZER_CONFIG)
+    config = Settings.of_file(folder / TOKENIZER_CONFIG)
     lists = (
         each.get(name, list, [])
-        for each in (_settings(folder / SPECIAL), config)
+        for each in (Settings.of_file(folder / SPECIAL), config)
         for name in ("additional_special_tokens", "extra_special_tokens")
     )
     listed = dict.fromkeys(map(_content, next(filter(None, lists), [])))
     new = (token for token in listed if token not in known)
     found: dict[str, Any] = {token: len(known) + i for i, token in enumerate(new)}
-    found |= _settings(folder / ADDED).values
+    found |= Settings.of_file(folder / ADDED).values
     for number, token in config.get("added_tokens_decoder", dict, {}).items():
         found[_content(token)] = int(number) if number.isdecimal() else number
     for token in [] if content is None else content.get("added_tokens", list, []):
