@@ -103,7 +103,9 @@ class TokenBatches(keras.utils.PyDataset):
     @checked
     def __init__(
         self,
-        store: TokenStore,
+        store: Annotated[
+            TokenStore, Has("a TokenStore, from `TokenStore.build`", "padded", "metadata")
+        ],
         batch_tokens: Count = 4096,
         shuffle: bool = True,
         seed: FromZero = 0,
@@ -116,10 +118,6 @@ class TokenBatches(keras.utils.PyDataset):
         | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(store, TokenStore):
-            raise ValueError(
-                f"`store` must be a TokenStore, from `TokenStore.build`. Received: {store!r}"
-            )
         check_integer("length_multiple", length_multiple, 1, batch_tokens)
         if epochs_per_pass is None:
             epochs_per_pass = store.metadata.get("samples", 1) if shuffle else 1
@@ -289,7 +287,8 @@ class TokenBatches(keras.utils.PyDataset):
         self.epoch = epoch
         self._read[:] = False
 
-    def shard(self, index: int, count: int) -> TokenBatches:
+    @checked
+    def shard(self, index: FromZero, count: Count) -> TokenBatches:
         """Return one process' share of each batch, for several processes that train together.
 
         Reading the result gives rows `index` B / `count` to (`index` + 1) B / `count` of each batch. The
@@ -303,8 +302,6 @@ class TokenBatches(keras.utils.PyDataset):
         Raises:
             ValueError: If the numbers do not fit.
         """
-        check_integer("count", count, 1)
-        check_integer("index", index, 0)
         if index >= count:
             raise ValueError(f"`index` must be below `count` ({count}). Received: index={index}")
         if self.num_replicas % count:

@@ -11,6 +11,7 @@ from typing import Any
 from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import PathLike, existing_file, read_lines
 from keras_attention.utils.arguments import Count, checked
+from keras_attention.utils.checks import check_text
 
 Pair = tuple[str, str]
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -37,14 +38,12 @@ class ParallelText:
     """
 
     def __init__(self, name: str, pairs: Iterable[Pair]) -> None:
-        if not isinstance(name, str):
-            raise ValueError(f"`name` must be a str. Received: name={name!r}")
         if isinstance(pairs, Iterator | str | bytes) or not isinstance(pairs, Iterable):
             raise ValueError(
                 "`pairs` must be iterable more than once, as a list is. "
                 f"Received: {type(pairs).__name__}"
             )
-        self.name = name
+        self.name = check_text("name", name)
         self._pairs = pairs
         self._summary: tuple[int, str] | None = None
 

@@ -56,8 +56,6 @@ class PresegmentedVocabulary(ListedPieces):
 
     def __init__(self, model: bytes) -> None:
         super().__init__(model)
-        if len(set(self._tokens)) < len(self._tokens):
-            raise ValueError("`model` is not a list of pieces: one of them occurs twice.")
         # "</s>" in a text must not end the sentence, so special tokens are left out.
         pieces = enumerate(self._tokens[len(SPECIAL_TOKENS) :], start=len(SPECIAL_TOKENS))
         self._ids = {token: index for index, token in pieces}

@@ -117,14 +117,13 @@ class TokenStore:
             A `TokenStore`.
 
         Raises:
-            ValueError: If `folder` is a file, no pair is left, an existing store is damaged, the tokenizer
-                does not support `dropout`, or `samples` is above 1 without it.
+            ValueError: If no pair is left, an existing store is damaged, the tokenizer does not support
+                `dropout`, or `samples` is above 1 without it.
+            OSError: If `folder` is a file, or cannot be written to.
 
         Reference: [BPE-dropout (Provilkov et al., 2020)](https://arxiv.org/abs/1910.13267).
         """
         parent = Path(folder)
-        if parent.exists() and not parent.is_dir():
-            raise ValueError(f"`folder` must be a folder. Received a file: '{parent}'")
         if samples > 1 and not dropout:
             raise ValueError(
                 "Without `dropout`, all samples of a text are the same. Leave out `samples`, or pass a "

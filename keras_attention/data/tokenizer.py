@@ -30,7 +30,7 @@ from keras_attention.data.symbols import (
     language_tags,
 )
 from keras_attention.data.word_pieces import WordPieces
-from keras_attention.utils.checks import check_choice, check_integer, check_number
+from keras_attention.utils.checks import check_choice, check_integer, check_number, check_text
 from keras_attention.utils.sides import start_of
 
 # Each encodes and decodes, and knows its pieces.
@@ -247,9 +247,8 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
 
     def tokens(self, text: str, side: str = "source") -> list[str]:
         """Return the subwords of a text, for display; in "bpe", "▁" marks the start of a word."""
-        if not isinstance(text, str):
-            raise ValueError(f"`text` must be a str. Received: {text!r}")
-        return [self.id_to_token(token_id, side) for token_id in self.encode(text, side=side)]
+        ids = self.encode(check_text("text", text), side=side)
+        return [self.id_to_token(token_id, side) for token_id in ids]
 
     def id_to_token(self, token_id: int, side: str = "target") -> str:
         """Return the subword with this id, for display."""

@@ -36,6 +36,7 @@ from keras_attention.spec.parts import (
     sinusoid,
 )
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.checks import check_number
 from keras_attention.utils.files import DamagedFile, is_inside
 from keras_attention.utils.lazily import needed
 
@@ -164,13 +165,11 @@ def dropouts(folder: Path) -> dict[str, float]:
     """Return the rates of dropout that a folder says, as arguments of `Transformer`."""
     path = folder / CONFIG_FILE
     settings = read_foreign_json(path, dict)
-    rates = {name: settings[name] for name in DROPOUTS if settings.get(name) is not None}
-    for name, rate in rates.items():
-        if type(rate) not in (int, float) or not 0 <= rate < 1:
-            raise ValueError(
-                f"'{path}': {name!r} must be a number from 0 to below 1. Received: {rate!r}"
-            )
-    return rates
+    return {
+        name: check_number(f"{name} in '{path}'", settings[name], 0, below=1)
+        for name in DROPOUTS
+        if settings.get(name) is not None
+    }
 
 
 def _read_weights(folder: Path) -> tuple[Path, Mapping[str, np.ndarray]]:
