@@ -91,11 +91,11 @@ class BpeDropout:
         # Each unfinished word has one merge per round, so all have the same number of symbols.
         costs, merged = self._looked_up(symbols[:, :-1], symbols[:, 1:], dropout, random)
         while len(symbols):
-            best = costs.argmin(1) if costs.shape[1] else np.zeros(len(symbols), int)
             rows = np.arange(len(symbols))
-            goes_on = (
-                np.isfinite(costs[rows, best]) if costs.shape[1] else np.zeros(len(rows), bool)
-            )
+            best, goes_on = np.zeros(len(rows), int), np.zeros(len(rows), bool)
+            if costs.shape[1]:
+                best = costs.argmin(1)
+                goes_on = np.isfinite(costs[rows, best])
             for place, row in zip(places[~goes_on], symbols[~goes_on].tolist(), strict=True):
                 found[place] = self._with_bytes(row) if min(row) < 0 else row
             symbols, places, best = symbols[goes_on], places[goes_on], best[goes_on]
