@@ -10,8 +10,8 @@ import pytest
 import sentencepiece
 
 from keras_attention import Tokenizer
-from keras_attention.data.bpe_dropout import BpeDropout
 from keras_attention.data.normalization import normalize
+from keras_attention.data.sentence_pieces import BpeDropout
 from tests.helpers import python
 
 pytestmark = pytest.mark.backends("tensorflow")

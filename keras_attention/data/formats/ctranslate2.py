@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_attention.data.formats.hugging_face import LANGUAGES, PAIR
-from keras_attention.data.formats.loaded import Format, Loaded, card_of_files, card_of_own
-from keras_attention.data.formats.multilingual import ends_with_language, languages_of
-from keras_attention.data.formats.pieces import (
+from keras_attention.data.formats.loaded import (
+    Format,
+    Loaded,
+    card_of_files,
+    card_of_own,
     fits,
     id_of,
     imported_tokenizer,
@@ -18,6 +20,7 @@ from keras_attention.data.formats.pieces import (
     unused,
     usual_pieces,
 )
+from keras_attention.data.formats.multilingual import ends_with_language, languages_of
 from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.data.presegmented import SIDES
 from keras_attention.data.tokenizer import Tokenizer

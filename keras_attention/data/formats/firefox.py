@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_attention.data.formats.loaded import Format, Loaded, card_of_languages
-from keras_attention.data.formats.pieces import (
+from keras_attention.data.formats.loaded import (
     UNKNOWN,
+    Format,
+    Loaded,
+    card_of_languages,
     id_of,
     imported_tokenizer,
     read_model,

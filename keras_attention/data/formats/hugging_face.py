@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keras_attention.data.formats.loaded import UNSAID, Format, Loaded, card_of_files, card_of_own
+from keras_attention.data.formats.loaded import (
+    UNKNOWN,
+    UNSAID,
+    Format,
+    Loaded,
+    arranged,
+    card_of_files,
+    card_of_own,
+    fits,
+    id_of,
+    imported_tokenizer,
+    read_model,
+    usual_pieces,
+)
 from keras_attention.data.formats.multilingual import (
     SENTENCE_PIECES,
     TOKENIZER_CONFIG,
     VOCABULARY,
     WHOLE,
     multilingual_tokenizer,
-)
-from keras_attention.data.formats.pieces import (
-    UNKNOWN,
-    arranged,
-    fits,
-    id_of,
-    imported_tokenizer,
-    read_model,
-    usual_pieces,
 )
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import POSITIONS, Settings, read_foreign_json

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from keras_attention.data.formats.hugging_face import PAIR
-from keras_attention.data.formats.loaded import Format, Loaded
-from keras_attention.data.formats.pieces import (
+from keras_attention.data.formats.loaded import (
     UNKNOWN,
+    Format,
+    Loaded,
     arranged,
     fits,
     id_of,

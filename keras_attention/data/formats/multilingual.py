@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attention.data.formats.pieces import (
+from keras_attention.data.formats.loaded import (
     UNKNOWN,
     arranged,
     fits,
