@@ -9,7 +9,6 @@ import os
 import re
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from email.message import Message
@@ -189,19 +188,10 @@ def _download(wanted: _Wanted, path: Path) -> None:
     _forget(part)
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect to ftp, which the default handler does."""
-
-    def redirect_request(self, req, fp, code, msg, headers, newurl):
-        if urllib.parse.urlsplit(newurl).scheme not in ("http", "https"):
-            raise urllib.error.HTTPError(newurl, code, "redirect to no web address", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
 def _answer(wanted: _Wanted, headers: dict[str, str]) -> Any:
     try:
         request = urllib.request.Request(wanted.url, headers=headers)
-        return urllib.request.build_opener(_Redirects).open(request, timeout=TIMEOUT)
+        return urllib.request.urlopen(request, timeout=TIMEOUT)
     except (ValueError, http.client.InvalidURL) as error:
         # Of urllib, which does not say what it cannot read.
         raise wanted.refused(f"its address, or where that leads, is wrong ({error}).") from error

@@ -5,9 +5,7 @@ Shape letters: D hidden_dim, V vocabulary, L positions.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -261,12 +259,13 @@ class _Reader:
             return PositionsSpec("learned", sinusoid(numbers, dim, "halves"))
         if table.ndim == 3 and len(table) == 1:
             table = table[0]
+        numbers = np.arange(len(table))
         for layout in ("interleaved", "halves"):
-            if _are_all(table, functools.partial(sinusoid, hidden_dim=dim, layout=layout)):
+            if _is_near(table, sinusoid(numbers, dim, layout)):
                 return PositionsSpec(layout)
         # Marian was trained with the layout "halves", and converters write the paper's frequencies.
         order = [*range(0, dim, 2), *range(1, dim, 2)]
-        if self._is_marian and _are_all(table, lambda rows: sinusoid(rows, dim)[:, order]):
+        if self._is_marian and _is_near(table, sinusoid(numbers, dim)[:, order]):
             return PositionsSpec("halves")
         return PositionsSpec("learned", table)
 
@@ -347,15 +346,6 @@ class _Reader:
 def _rows(array: np.ndarray, order: list[int]) -> np.ndarray:
     """Return the rows of an array in an order; -1 is a row of zeros."""
     return np.pad(array, [(0, 1), *[(0, 0)] * (array.ndim - 1)])[order]
-
-
-def _are_all(table: np.ndarray, of_positions: Callable[[np.ndarray], np.ndarray]) -> bool:
-    """Return whether the rows of a table are those of their positions; some at a time, to save memory."""
-    places = np.arange(len(table))
-    return all(
-        _is_near(table[part], of_positions(part))
-        for part in np.array_split(places, 1 + len(table) // 256)
-    )
 
 
 def _is_near(table: np.ndarray, expected: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""What every format reads from a folder, what the table says of each, and what their tokenizers are made of."""
+"""What every format reads from a folder, what the table says of each, and what tokenizers are made of."""
 
 from __future__ import annotations
 
