@@ -47,11 +47,6 @@ class WordAlignments:
     Args:
         corpus: The `Corpus`. Only its training part is used.
         given: The file, plain or packed, or `"gold"` for the links in `corpus.alignments`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file has another number of lines than the text has pairs, a line is not in Pharaoh
-            form or has a word that is not there, or the corpus cannot have alignments.
     """
 
     def __init__(self, corpus: Corpus, given: str):

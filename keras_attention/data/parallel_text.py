@@ -133,12 +133,7 @@ def zip_lines(sides: Sequence[Iterator[str]], names: Sequence[Any]) -> Iterator[
 
 
 class FilePairs:
-    """Pairs from two files, line i of one and line i of the other.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: While iterating: the files differ in their number of lines, or are empty.
-    """
+    """Pairs from two files, line i of one and line i of the other."""
 
     def __init__(self, source: PathLike, target: PathLike) -> None:
         self.source, self.target = existing_file(source), existing_file(target)
@@ -154,11 +149,7 @@ class FilePairs:
 
 
 class ChainedPairs:
-    """The pairs of several sources, one after the other.
-
-    >>> list(ChainedPairs([[("a", "b")], [("c", "d"), ("e", "f")]]))
-    [('a', 'b'), ('c', 'd'), ('e', 'f')]
-    """
+    """The pairs of several sources, one after the other."""
 
     def __init__(self, parts: Sequence[Iterable[Pair]]) -> None:
         self.parts = tuple(parts)
@@ -180,11 +171,6 @@ class TsvPairs:
     Attributes:
         blank_lines: Number of lines without text; known after the first pass.
         tags: The tags; known after the first pass.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-        ValueError: While iterating: a line without exactly one tab (two, with a language), what is no
-            language, or a file without pairs.
     """
 
     def __init__(self, path: PathLike, has_language: bool = False) -> None:

@@ -295,11 +295,7 @@ class BpeDropout:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a text, each with the mark of the space before it.
-
-    >>> _words("the cat")
-    ['▁the', '▁cat']
-    """
+    """Return the words of a text, each with the mark of the space before it."""
     if not text:
         return []
     return [SPACE + word for word in text.replace(SPACE, " ").split(" ")]

@@ -32,11 +32,7 @@ def language_tags(pieces: Iterable[str]) -> dict[str, str]:
 
 
 def checked_symbols(symbols: Iterable[str]) -> list[str]:
-    """Return symbols for a new vocabulary, each once.
-
-    >>> checked_symbols(["<2de>", "<bt>", "<2de>"])
-    ['<2de>', '<bt>']
-    """
+    """Return symbols for a new vocabulary, each once."""
     found = list(dict.fromkeys(check_texts("symbols", symbols)))
     for symbol in found:
         if not SYMBOL.fullmatch(symbol) or TAKEN.fullmatch(symbol) or normalize(symbol) != symbol:

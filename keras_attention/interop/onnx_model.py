@@ -39,17 +39,9 @@ class OnnxModel:
     Call it as a `Transformer`, with `{"encoder_token_ids": (B, S), "decoder_token_ids": (B, T)}`: it returns
     the logits (B, T, V) of all positions, in which tokens that are never produced are very low.
 
-    Args:
-        folder: The folder.
-
     Attributes:
         max_length: Number of positions.
         beam_size: Number of beams of the search settings.
-
-    Raises:
-        ImportError: If onnxruntime is not installed.
-        DamagedFile: If onnxruntime cannot read a file.
-        ValueError: If another program wrote the files.
     """
 
     name = "onnx"

@@ -82,10 +82,6 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
     by their pieces, and by their names only where both fit both sides. Where there are none, and the
     vocabulary has no marks of subwords, spaces separate the tokens of a text, as
     `ctranslate2.Translator` takes them.
-
-    Raises:
-        ValueError: If there are tokenizers and none fits, or none where the vocabulary has subwords, or
-            two vocabularies have codes of languages.
     """
     sides = [model.source_pieces, model.target_pieces]
     own, models = _own_tokenizer(folder), None

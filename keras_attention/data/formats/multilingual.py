@@ -85,11 +85,7 @@ def _class_of(folder: Path) -> str:
 
 
 def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
-    """Return the tokenizer of an M2M-100, NLLB-200 or mBART folder of Hugging Face, with their ids.
-
-    Raises:
-        ValueError: If it is another program's, or a file is missing.
-    """
+    """Return the tokenizer of an M2M-100, NLLB-200 or mBART folder of Hugging Face, with their ids."""
     name = _class_of(folder)
     whole = folder / WHOLE
     content = Settings.of_file(whole) if whole.is_file() else None
