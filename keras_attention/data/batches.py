@@ -11,18 +11,8 @@ import keras
 import numpy as np
 from annotated_types import Ge
 
+from keras_attention.data import buckets
 from keras_attention.data.alignments import TokenAlignments
-from keras_attention.data.buckets import (
-    PADDING_ROW,
-    BatchShape,
-    Plan,
-    choose_buckets,
-    kept_pairs,
-    planned_pass,
-    round_up,
-    statistics_by_shape,
-    with_varied_start,
-)
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.arguments import Count, FromZero, Has, checked
 from keras_attention.utils.checks import check_boolean, check_integer, divisors
@@ -140,9 +130,9 @@ class TokenBatches(keras.utils.PyDataset):
         self.alignments = alignments
 
         lengths = np.stack([store.source_lengths, store.target_lengths])
-        kept = kept_pairs(lengths, max_length)
+        kept = buckets.kept_pairs(lengths, max_length)
         self.dropped_long = len(store) - len(kept)
-        lengths = round_up(lengths[:, kept], length_multiple)
+        lengths = buckets.round_up(lengths[:, kept], length_multiple)
         least = int(lengths.max()) * num_replicas
         if batch_tokens < least:
             raise ValueError(
@@ -150,8 +140,10 @@ class TokenBatches(keras.utils.PyDataset):
                 f"least {num_replicas} row(s), each of {lengths.max()} positions. Raise it to {least}, or "
                 "lower `max_length`."
             )
-        self._shapes, buckets = choose_buckets(lengths, batch_tokens, num_replicas, max_shapes)
-        self._pairs = [kept[buckets == bucket] for bucket in range(len(self._shapes))]
+        self._shapes, bucket_of_pair = buckets.choose_buckets(
+            lengths, batch_tokens, num_replicas, max_shapes
+        )
+        self._pairs = [kept[bucket_of_pair == bucket] for bucket in range(len(self._shapes))]
         self._make_caches()
         self._length = len(self._plan(0))
         self._shard = (0, 1)
@@ -278,7 +270,7 @@ class TokenBatches(keras.utils.PyDataset):
     def tokens_in_batch(self, epoch: int, index: int) -> tuple[int, int]:
         """Return the numbers of real source and target tokens in a batch, end tokens included."""
         pairs = self.pairs(epoch, index)
-        pairs = pairs[pairs != PADDING_ROW]
+        pairs = pairs[pairs != buckets.PADDING_ROW]
         lengths = self.store.source_lengths, self.store.target_lengths
         return int(lengths[0][pairs].sum()), int(lengths[1][pairs].sum())
 
@@ -356,24 +348,26 @@ class TokenBatches(keras.utils.PyDataset):
             `target_tokens` (without padding) and `padding` (its share in all positions).
         """
         lengths = self.store.source_lengths, self.store.target_lengths
-        return statistics_by_shape(self._plan(epoch if self.shuffle else 0), lengths)
+        return buckets.statistics_by_shape(self._plan(epoch if self.shuffle else 0), lengths)
 
-    def _planned(self, epoch: int, index: int) -> tuple[BatchShape, np.ndarray]:
+    def _planned(self, epoch: int, index: int) -> tuple[buckets.BatchShape, np.ndarray]:
         check_integer("epoch", epoch, 0)
         if not 0 <= check_integer("index", index) < self._length:
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {index}")
         return self._plan(epoch if self.shuffle else 0)[index]
 
-    def _make_plan(self, epoch: int) -> Plan:
+    def _make_plan(self, epoch: int) -> buckets.Plan:
         number, part = divmod(epoch, self.epochs_per_pass)
         plan = self._planned_pass(self._pairs, [self.seed, number])
         length = -(-len(plan) // self.epochs_per_pass)
         start = part * length
-        return with_varied_start([plan[i % len(plan)] for i in range(start, start + length)])
+        return buckets.with_varied_start(
+            [plan[i % len(plan)] for i in range(start, start + length)]
+        )
 
-    def _planned_pass(self, buckets: list[np.ndarray], seed: list[int]) -> Plan:
+    def _planned_pass(self, pairs: list[np.ndarray], seed: list[int]) -> buckets.Plan:
         random = np.random.default_rng(seed) if self.shuffle else None
-        return planned_pass(self._shapes, buckets, self.num_replicas, random)
+        return buckets.planned_pass(self._shapes, pairs, self.num_replicas, random)
 
 
 def _shifted_right(labels: np.ndarray, pad: int, start: int) -> np.ndarray:

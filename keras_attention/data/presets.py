@@ -16,7 +16,7 @@ from keras_attention.data.formats import (
     own_preset,
     run,
 )
-from keras_attention.data.formats.loaded import Format, Loaded
+from keras_attention.data.formats.common import Format, Loaded
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.hub import download, is_handle

@@ -13,19 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_attention.data.formats import common
 from keras_attention.data.formats.hugging_face import PAIR
-from keras_attention.data.formats.loaded import (
-    UNKNOWN,
-    Format,
-    Loaded,
-    arranged,
-    fits,
-    id_of,
-    imported_tokenizer,
-    read_model,
-    unused,
-    usual_pieces,
-)
 from keras_attention.interop.foreign import (
     POSITIONS,
     BinaryFile,
@@ -60,7 +49,7 @@ def sniff(folder: Path) -> bool:
     )
 
 
-def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
+def read(folder: Path, positions: str = POSITIONS[0]) -> common.Loaded:
     """Read a folder."""
     path = folder / DECODER
     is_named = path.is_file()
@@ -79,17 +68,17 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     if positions != POSITIONS[0]:
         spec = checked(lambda: as_transformers(spec), models[0])
     size = spec.vocabulary_size - 1  # without padding
-    sides = [(arranged(_read_vocabulary(file), size, file), file) for file in files]
+    sides = [(common.arranged(_read_vocabulary(file), size, file), file) for file in files]
     if sides[0][0] == sides[-1][0]:
         sides = sides[:1]
-    pieces = [read_model(folder / name) for name in PAIR]
+    pieces = [common.read_model(folder / name) for name in PAIR]
     names = ", ".join(file.name for file in files)
     # Which vocabulary is the source's, their content says if nothing names them.
     orders = [
         order
         for order in (sides, sides[::-1])[: 1 if is_named else len(sides)]
         if all(
-            fits(usual_pieces(model), {*tokens})
+            common.fits(common.usual_pieces(model), {*tokens})
             for model, (tokens, _) in zip(pieces, (order[0], order[-1]), strict=True)
         )
     ]
@@ -97,7 +86,8 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
         fit = "fit in either order" if orders else "do not fit"
         raise ValueError(f"'{folder}': {' and '.join(PAIR)} {fit} the pieces of {names}.")
     unknown, ends = (
-        [id_of(tokens, special, file) for tokens, file in orders[0]] for special in (UNKNOWN, END)
+        [common.id_of(tokens, special, file) for tokens, file in orders[0]]
+        for special in (common.UNKNOWN, END)
     )
     if ends[0] != ends[-1]:
         raise ValueError(
@@ -106,12 +96,14 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     spec = dataclasses.replace(
         spec, end_token_id=ends[0], suppressed_token_ids=(unknown[-1], spec.pad_token_id)
     )
-    rows = [[*tokens, unused(tokens)] for tokens, _ in orders[0]]
+    rows = [[*tokens, common.unused(tokens)] for tokens, _ in orders[0]]
     card = _card(models[0].with_suffix(".yml"))
-    return Loaded(spec, imported_tokenizer(rows, pieces, spec, unknown), options, card=card)
+    return common.Loaded(
+        spec, common.imported_tokenizer(rows, pieces, spec, unknown), options, card=card
+    )
 
 
-FORMAT = Format(
+FORMAT = common.Format(
     "marian",
     f"a model of Marian (model.npz, vocab.yml, {PAIR[0]}, {PAIR[1]}, perhaps {DECODER})",
     sniff,

@@ -9,15 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attention.data.formats.loaded import (
-    UNKNOWN,
-    arranged,
-    fits,
-    id_of,
-    imported_tokenizer,
-    read_model,
-    usual_pieces,
-)
+from keras_attention.data.formats import common
 from keras_attention.data.sentence_pieces import opened
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import Settings, read_foreign_json
@@ -38,7 +30,7 @@ MBART, MBART50 = "MBartTokenizer", "MBart50Tokenizer"
 CLASSES = ("M2M100Tokenizer", "NllbTokenizer", MBART, MBART50)
 # The first tokens of NLLB and mBART. Behind them come the pieces of the SentencePiece model, but for its
 # first three; and in mBART these languages, the first 25 alone in mBART-25.
-FIRST = ("<s>", "<pad>", "</s>", UNKNOWN)
+FIRST = ("<s>", "<pad>", "</s>", common.UNKNOWN)
 MBART_CODES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM "
     "ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH "
@@ -90,7 +82,7 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
     whole = folder / WHOLE
     content = Settings.of_file(whole) if whole.is_file() else None
     if (folder / SENTENCE_PIECES).is_file() or content is None:
-        model = read_model(folder / SENTENCE_PIECES)
+        model = common.read_model(folder / SENTENCE_PIECES)
     else:
         model = _model_of(content)
     if (folder / VOCABULARY).is_file():
@@ -103,7 +95,7 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
         ids = {piece: i for i, piece in enumerate(ids)}
     ids |= _added(folder, content, ids)
     place = folder / (WHOLE if content is not None else VOCABULARY)
-    pieces = arranged(ids, spec.vocabulary_size, place)
+    pieces = common.arranged(ids, spec.vocabulary_size, place)
     special = [pieces[i] for i in (spec.pad_token_id, spec.end_token_id)]
     languages = languages_of(pieces)
     if not languages or special != [FIRST[1], FIRST[2]]:
@@ -112,9 +104,9 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
             f"codes such as __en__ or eng_Latn in {WHOLE}, {SPECIAL}, {ADDED} or {TOKENIZER_CONFIG}, as the "
             "model's authors wrote them."
         )
-    if not fits(usual_pieces(model), {*pieces}):
+    if not common.fits(common.usual_pieces(model), {*pieces}):
         raise ValueError(f"'{folder / SENTENCE_PIECES}' is another model's: {place.name} differs.")
-    unknown = [id_of(pieces, UNKNOWN, place)]
+    unknown = [common.id_of(pieces, common.UNKNOWN, place)]
     starts_with_language = spec.start_token_id in languages.values()
     if name == MBART and not starts_with_language:
         raise ValueError(
@@ -123,7 +115,7 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
             f"{spec.start_token_id}. (A model that was trained no further translates nothing.)"
         )
     ends_source = not ends_with_language(folder, starts_with_language)
-    return imported_tokenizer(
+    return common.imported_tokenizer(
         *([pieces], [model, model], spec, unknown), ends_source=ends_source, languages=languages
     )
 
@@ -206,7 +198,7 @@ def _model_of(content: Settings) -> bytes:
     proto = messages.ModelProto()
     proto.trainer_spec.model_type = 1 if is_unigram else 2  # BPE
     proto.normalizer_spec.precompiled_charsmap = charsmap
-    for piece, kind in ((UNKNOWN, 2), ("<s>", 3), ("</s>", 3)):
+    for piece, kind in ((common.UNKNOWN, 2), ("<s>", 3), ("</s>", 3)):
         proto.pieces.add(piece=piece, score=0.0, type=kind)
     for piece, score in scores.items():
         proto.pieces.add(piece=piece, score=score, type=1)

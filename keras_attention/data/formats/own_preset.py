@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.data.formats.loaded import UNSAID, Format, Loaded
+from keras_attention.data.formats.common import UNSAID, Format, Loaded
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.export_folder import MANIFEST
 from keras_attention.interop.foreign import Settings, checked, read_foreign_json
