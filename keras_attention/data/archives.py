@@ -9,14 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from keras_attention.data import text_files
 from keras_attention.data.download import record
-from keras_attention.data.text_files import (
-    CHUNK_BYTES,
-    LONGEST_MAGIC,
-    check_packed,
-    damage_named,
-    packing_of,
-)
 from keras_attention.utils.files import DamagedFile, atomic_file, sha256_of
 
 DAMAGED = (tarfile.TarError, DamagedFile)
@@ -73,7 +67,7 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
                 file = stack.enter_context(atomic_file(target))
                 shutil.copyfileobj(content, file)
                 file.flush()
-                check_packed(file.name, member.name)
+                text_files.check_packed(file.name, member.name)
             stream.check_end()
             if missing:
                 raise ValueError(f"'{path}' does not hold {', '.join(missing)}.")
@@ -99,7 +93,7 @@ class _Stream:
 
     def check_end(self) -> None:
         """Read what is left, which the packing's checksum covers, and raise unless the archive is whole."""
-        while self.read(CHUNK_BYTES):
+        while self.read(text_files.CHUNK_BYTES):
             pass
         if self._end != bytes(END_BYTES):
             raise DamagedFile("it is cut off: the zeros at its end are missing")
@@ -109,6 +103,6 @@ class _Stream:
 def _opened(path: Path) -> Iterator[Any]:
     """Open an archive, unpacked; `tarfile` itself would not verify gzip's checksum."""
     with open(path, "rb") as file:
-        packing = packing_of(file.peek(LONGEST_MAGIC))
-        with damage_named(path, packing):
+        packing = text_files.packing_of(file.peek(text_files.LONGEST_MAGIC))
+        with text_files.damage_named(path, packing):
             yield _Stream(file if packing is None else packing.open(file))

@@ -11,17 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_attention.interop import foreign
 from keras_attention.interop.ctranslate2 import MODEL_FILE
 from keras_attention.interop.ctranslate2_variables import Variables, read_variables
-from keras_attention.interop.foreign import (
-    POSITIONS,
-    Settings,
-    as_transformers,
-    attention_of,
-    checked,
-    read_foreign_json,
-    read_foreign_text,
-)
 from keras_attention.spec.parts import (
     BlockSpec,
     DenseSpec,
@@ -60,7 +52,7 @@ class CTranslate2Model(NamedTuple):
     ends_source: bool  # whether every source ends with the end token
 
 
-def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2Model:
+def read_ctranslate2(folder: Path, positions: str = foreign.POSITIONS[0]) -> CTranslate2Model:
     """Read a model in CTranslate2's format, with weights of any type.
 
     Ids are 0 for padding and 1 for the end of a sentence, in source and target; then come the other tokens
@@ -72,7 +64,7 @@ def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2
     """
     path = folder / MODEL_FILE
     model = _Reader(folder, read_variables(path))
-    spec = checked(lambda: model.spec(positions), path)
+    spec = foreign.checked(lambda: model.spec(positions), path)
     return CTranslate2Model(
         spec,
         model.pieces("source"),
@@ -99,12 +91,12 @@ def _read_vocabularies(folder: Path) -> tuple[list[str], list[str], bool]:
 def _read_vocabulary(folder: Path, name: str) -> list[str] | None:
     path = folder / f"{name}.json"
     if path.is_file():
-        tokens = read_foreign_json(path, list)
+        tokens = foreign.read_foreign_json(path, list)
     else:
         path = folder / f"{name}.txt"
         if not path.is_file():
             return None
-        tokens = read_foreign_text(path).removesuffix("\n").split("\n")
+        tokens = foreign.read_foreign_text(path).removesuffix("\n").split("\n")
     if not all(isinstance(token, str) for token in tokens) or len(set(tokens)) < len(tokens):
         raise DamagedFile(f"'{path}' must hold tokens, each of them once.")
     return tokens
@@ -116,7 +108,7 @@ class _Reader:
     def __init__(self, folder: Path, variables: Variables) -> None:
         self._variables = variables
         config = folder / CONFIG_FILE
-        self._settings = Settings.of_file(config)
+        self._settings = foreign.Settings.of_file(config)
         self.unknown = self._settings.get("unk_token", str, "<unk>")
         *vocabularies, self._is_shared = _read_vocabularies(folder)
         # An unknown token that is not listed is the last, as in CTranslate2.
@@ -182,7 +174,9 @@ class _Reader:
             suppressed_token_ids=(PAD,) if self._pad is None else (),
         )
         is_marian = any(layout.layout == "halves" for layout in layouts)
-        return as_transformers(spec) if is_marian and positions == "as_transformers" else spec
+        return (
+            foreign.as_transformers(spec) if is_marian and positions == "as_transformers" else spec
+        )
 
     def _arrange(self, tables: dict[str, np.ndarray]) -> None:
         """Find the row of each id: that of padding, of the end, then all others; -1 for a zero row."""
@@ -329,7 +323,7 @@ class _Reader:
             query = parts[0]
             bias = None if query.bias is None else query.bias * np.float32(factor)
             parts[0] = DenseSpec(query.kernel * np.float32(factor), bias)
-        return attention_of([*parts, self._dense(f"{name}/linear_{len(joined)}")], heads)
+        return foreign.attention_of([*parts, self._dense(f"{name}/linear_{len(joined)}")], heads)
 
     def _dense(self, name: str) -> DenseSpec:
         kernel = np.ascontiguousarray(self._variables.array(f"{name}/weight", 2).T)

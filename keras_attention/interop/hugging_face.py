@@ -13,16 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.foreign import (
-    POSITIONS,
-    Settings,
-    TorchArrays,
-    as_transformers,
-    attention_of,
-    checked,
-    read_foreign_json,
-    with_row,
-)
+from keras_attention.interop import foreign
 from keras_attention.interop.residual_powers import EPSILON, LARGEST_FACTOR, ResidualPowers
 from keras_attention.spec.options import DROPOUTS
 from keras_attention.spec.parts import (
@@ -82,7 +73,7 @@ IGNORED = (
 )
 
 
-def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> TransformerSpec:
+def read_hugging_face(folder: Path, positions: str = foreign.POSITIONS[0]) -> TransformerSpec:
     """Read a MarianMT, M2M-100, NLLB-200 or mBART model, or what we exported, without running code.
 
     Ids are those of the folder. If the padding token, with which decoding starts, has an embedding that is
@@ -103,7 +94,7 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
             "mBART."
         )
     settings.values = {**MULTILINGUAL.get(kind, {}), **settings.values}
-    own = Settings(own, config)
+    own = foreign.Settings(own, config)
     end = settings.values.get("eos_token_id")
     if isinstance(end, list) and len(end) == 1:
         settings.values["eos_token_id"] = end[0]
@@ -119,22 +110,22 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         is_tied = settings.get("tie_word_embeddings", bool, True)
         powers = ResidualPowers(depth, is_tied, kind == "pegasus")
         weights = {name: powers.scaled(name, weights[name], 1 / factor) for name in weights}
-    arrays = TorchArrays(weights, lambda problem: ValueError(f"'{path}': {problem}."))
-    spec = checked(_Model(settings, arrays, kind, epsilon).spec, path)
+    arrays = foreign.TorchArrays(weights, lambda problem: ValueError(f"'{path}': {problem}."))
+    spec = foreign.checked(_Model(settings, arrays, kind, epsilon).spec, path)
     if kind not in MULTILINGUAL and "as_transformers" in (
         positions,
         own.get("positions", str, positions),
     ):
-        spec = checked(lambda: as_transformers(spec), path)
+        spec = foreign.checked(lambda: foreign.as_transformers(spec), path)
     return spec
 
 
-def _settings_of(folder: Path) -> Settings:
+def _settings_of(folder: Path) -> foreign.Settings:
     """Return the settings of a model, and of its search where a file has them."""
     config, generation = folder / CONFIG_FILE, folder / GENERATION_FILE
-    settings = Settings(read_foreign_json(config, dict), config)
+    settings = foreign.Settings(foreign.read_foreign_json(config, dict), config)
     if generation.is_file():
-        settings.update(read_foreign_json(generation, dict), generation)
+        settings.update(foreign.read_foreign_json(generation, dict), generation)
     return settings
 
 
@@ -164,7 +155,7 @@ def search_options(folder: Path) -> dict[str, Any]:
 def dropouts(folder: Path) -> dict[str, float]:
     """Return the rates of dropout that a folder says, as arguments of `Transformer`."""
     path = folder / CONFIG_FILE
-    settings = read_foreign_json(path, dict)
+    settings = foreign.read_foreign_json(path, dict)
     return {
         name: check_number(f"{name} in '{path}'", settings[name], 0, below=1)
         for name in DROPOUTS
@@ -189,7 +180,7 @@ def _read_parts(
     index: Path, read: Callable[[Path], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Return weights that are in several files, as their index says."""
-    places = Settings(read_foreign_json(index, dict), index).get("weight_map", dict)
+    places = foreign.Settings(foreign.read_foreign_json(index, dict), index).get("weight_map", dict)
     files = sorted(map(str, {str(name) for name in places.values()}))
     for name in files:
         if not is_inside(name) or not (index.parent / name).is_file():
@@ -241,7 +232,9 @@ def _read_pickle(path: Path) -> dict[str, np.ndarray]:
 class _Model:
     """Makes a spec from weights and settings."""
 
-    def __init__(self, settings: Settings, weights: TorchArrays, kind: str, epsilon: float) -> None:
+    def __init__(
+        self, settings: foreign.Settings, weights: foreign.TorchArrays, kind: str, epsilon: float
+    ) -> None:
         self._settings, self._weights = settings, weights
         self._is_pre_norm, self._epsilon = kind != "marian", epsilon
         self._kind = kind
@@ -280,7 +273,7 @@ class _Model:
             row = output.embeddings[pad].copy()
             start = len(output.embeddings)
             suppressed.add(start)
-            output = with_row(output)
+            output = foreign.with_row(output)
             output.embeddings[-1] = row
             source, target = (output, None) if target is None else (source, output)
         encoder, decoder = (self._stack(kind, pad) for kind in ("encoder", "decoder"))
@@ -379,4 +372,6 @@ class _Model:
 
     def _attention(self, name: str) -> Any:
         names = ("q_proj", "k_proj", "v_proj", "out_proj")
-        return attention_of([self._weights.dense(f"{name}.{part}") for part in names], self._heads)
+        return foreign.attention_of(
+            [self._weights.dense(f"{name}.{part}") for part in names], self._heads
+        )

@@ -12,14 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.foreign import (
-    Arrays,
-    BinaryFile,
-    Settings,
-    attention_of,
-    checked,
-    with_row,
-)
+from keras_attention.interop import foreign
 from keras_attention.spec.parts import (
     BlockSpec,
     DenseSpec,
@@ -81,14 +74,14 @@ def spec_of(items: Items, path: Path) -> TransformerSpec:
     """Return the model of Marian's arrays, which come from this file."""
     if not items.has(SETTINGS):
         raise items.error(f"it holds no {SETTINGS!r}, the model's settings")
-    settings = Settings(simple_yaml(items.text(SETTINGS)), path)
-    return checked(lambda: _Model(items, settings).spec(), path)
+    settings = foreign.Settings(simple_yaml(items.text(SETTINGS)), path)
+    return foreign.checked(lambda: _Model(items, settings).spec(), path)
 
 
-class Items(Arrays):
+class Items(foreign.Arrays):
     """The arrays in a file: of each its type, its shape and its bytes."""
 
-    def __init__(self, file: BinaryFile) -> None:
+    def __init__(self, file: foreign.BinaryFile) -> None:
         super().__init__({}, file.error)
         self._decoded = file.decoded
 
@@ -122,7 +115,7 @@ class Items(Arrays):
 
 def read_items(path: Path) -> Items:
     """Read the header of a file, and check that all sizes in it fit together."""
-    file = BinaryFile(path)
+    file = foreign.BinaryFile(path)
     version, count = file.numbers("<QQ", "the header")
     if version != FORMAT_VERSION:
         raise file.error(
@@ -186,7 +179,7 @@ def _scalar(text: str) -> Any:
 class _Model:
     """Makes a spec from the arrays and the settings of a file."""
 
-    def __init__(self, items: Items, settings: Settings) -> None:
+    def __init__(self, items: Items, settings: foreign.Settings) -> None:
         self._items, self._settings = items, settings
         settings.refuse_unless(REQUIRED)
         self._heads = settings.number("transformer-heads")
@@ -239,14 +232,14 @@ class _Model:
         pad = table.shape[0]
         target = EmbeddingSpec(table, softmax, None if bias is None else bias.ravel(), pad)
         if is_one:
-            return with_row(target), None
+            return foreign.with_row(target), None
         source = EmbeddingSpec(self._items.array("encoder_Wemb", 2), pad_token_id=pad)
         if source.embeddings.shape[0] != pad:
             raise SpecError(
                 f"its vocabularies have {source.embeddings.shape[0]} and {pad} tokens; only those of one "
                 "size are read"
             )
-        return with_row(source), with_row(target)
+        return foreign.with_row(source), foreign.with_row(target)
 
     def _stack(self, kind: str, depth: int) -> StackSpec:
         blocks = tuple(self._block(f"{kind}_l{i + 1}", kind == "decoder") for i in range(depth))
@@ -281,7 +274,7 @@ class _Model:
         )
 
     def _attention(self, name: str) -> Any:
-        return attention_of([self._dense(name, part) for part in "qkvo"], self._heads)
+        return foreign.attention_of([self._dense(name, part) for part in "qkvo"], self._heads)
 
     def _dense(self, name: str, part: str, has_bias: bool = True) -> DenseSpec:
         bias = self._items.array(f"{name}_b{part}").ravel() if has_bias else None

@@ -15,14 +15,7 @@ import numpy as np
 
 from keras_attention.data.formats import common
 from keras_attention.data.formats.hugging_face import PAIR
-from keras_attention.interop.foreign import (
-    POSITIONS,
-    BinaryFile,
-    Settings,
-    as_transformers,
-    checked,
-    read_foreign_text,
-)
+from keras_attention.interop import foreign
 from keras_attention.interop.marian_binary import Items, simple_yaml, spec_of
 from keras_attention.utils.checks import check_number
 from keras_attention.utils.files import DamagedFile
@@ -49,11 +42,11 @@ def sniff(folder: Path) -> bool:
     )
 
 
-def read(folder: Path, positions: str = POSITIONS[0]) -> common.Loaded:
+def read(folder: Path, positions: str = foreign.POSITIONS[0]) -> common.Loaded:
     """Read a folder."""
     path = folder / DECODER
     is_named = path.is_file()
-    settings = Settings(simple_yaml(_text(path)) if is_named else {}, path)
+    settings = foreign.Settings(simple_yaml(_text(path)) if is_named else {}, path)
     models, files = _models(folder), sorted(folder.glob("*vocab*.yml"))
     if is_named:
         models, files = (_files(settings, name) for name in ("models", "vocabs"))
@@ -65,8 +58,8 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> common.Loaded:
         )
     options = _search_options(settings)
     spec = spec_of(_read_items(models[0]), models[0])
-    if positions != POSITIONS[0]:
-        spec = checked(lambda: as_transformers(spec), models[0])
+    if positions != foreign.POSITIONS[0]:
+        spec = foreign.checked(lambda: foreign.as_transformers(spec), models[0])
     size = spec.vocabulary_size - 1  # without padding
     sides = [(common.arranged(_read_vocabulary(file), size, file), file) for file in files]
     if sides[0][0] == sides[-1][0]:
@@ -117,7 +110,7 @@ def _models(folder: Path) -> list[Path]:
     return [file for file in files if not file.name.endswith(OPTIMIZER)]
 
 
-def _files(settings: Settings, name: str) -> list[Path]:
+def _files(settings: foreign.Settings, name: str) -> list[Path]:
     """Return the files that a list of settings names, each once; they must be beside the settings."""
     files = [settings.path.parent / str(each) for each in settings.get(name, list, [])]
     for file in files:
@@ -129,7 +122,7 @@ def _files(settings: Settings, name: str) -> list[Path]:
     return [*dict.fromkeys(files)]
 
 
-def _search_options(settings: Settings) -> dict[str, Any]:
+def _search_options(settings: foreign.Settings) -> dict[str, Any]:
     """Return the arguments of `Translator` that Marian's settings of its search are."""
     settings.refuse_unless(NEUTRAL)
     options: dict[str, Any] = {}
@@ -158,7 +151,7 @@ def _card(path: Path) -> dict[str, Any]:
 
 def _read_items(path: Path) -> Items:
     """Return the arrays of an archive, which is not compressed: no entry is larger than the file."""
-    file = BinaryFile(path)
+    file = foreign.BinaryFile(path)
     items = Items(file)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -198,7 +191,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def _text(path: Path) -> str:
-    return read_foreign_text(path).replace("\r\n", "\n").strip("\n")
+    return foreign.read_foreign_text(path).replace("\r\n", "\n").strip("\n")
 
 
 def _unquoted(piece: str) -> str:
