@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, cast
@@ -26,37 +25,27 @@ SAVED = Folder("tokenizer", "tokenizer.json", "fingerprint", REMEDY)
 OPTIONAL = ("source_prefix", "source_language", "target_language")
 
 
-def tokenizer_fingerprint(
-    normalization: str,
-    model: bytes,
-    algorithm: str,
-    source_prefix: str | None = None,
-    *languages: str | None,
-) -> str:
-    """Return the hex SHA-256 of everything that decides the ids."""
-    digest = hashlib.sha256(f"{SAVED.version} {algorithm} {normalization} ".encode())
-    digest.update(model)
-    if source_prefix is not None:
-        digest.update(f"\0{source_prefix}".encode())
-    if any(languages):
-        digest.update(f"\0\0{languages}".encode())
-    return digest.hexdigest()
-
-
-def _settings(metadata: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the algorithm and what is behind it in a tokenizer."""
-    return metadata["algorithm"], *map(metadata.get, OPTIONAL)
-
-
 class SavedTokenizer:
     """Methods of `Tokenizer` that write and read one."""
 
     algorithm: str
     normalization: str
     source_prefix: str | None
+    source_language: str | None
+    target_language: str | None
     vocabulary_size: int
     _model: bytes
-    fingerprint: Callable[[], str]
+
+    def fingerprint(self) -> str:
+        """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
+        digest = hashlib.sha256(f"{SAVED.version} {self.algorithm} {self.normalization} ".encode())
+        digest.update(self._model)
+        if self.source_prefix is not None:
+            digest.update(f"\0{self.source_prefix}".encode())
+        languages = self.source_language, self.target_language
+        if any(languages):
+            digest.update(f"\0\0{languages}".encode())
+        return digest.hexdigest()
 
     @checked
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -113,8 +102,9 @@ class SavedTokenizer:
         """
         folder = Path(folder)
         metadata = SAVED.read(folder)
+        settings = metadata["algorithm"], *map(metadata.get, OPTIONAL)
         try:
-            tokenizer = cast(Any, cls)((folder / MODEL_FILE).read_bytes(), *_settings(metadata))
+            tokenizer = cast(Any, cls)((folder / MODEL_FILE).read_bytes(), *settings)
             if tokenizer.fingerprint() != metadata["fingerprint"]:
                 raise ValueError("it has another fingerprint")
         except (ValueError, RuntimeError) as error:
@@ -140,8 +130,7 @@ def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> b
     # What is replaced by itself fits: a process was killed before it wrote the other file.
     fits = content == model
     if known is not None and content is not None and not fits:
-        found = tokenizer_fingerprint(known["normalization"], content, *_settings(known))
-        fits = found == known["fingerprint"]
+        fits = known["sha256"].get(MODEL_FILE) == hashlib.sha256(content).hexdigest()
     foreign = [SAVED.manifest] if SAVED.manifest in there and known is None else []
     foreign += [MODEL_FILE] if MODEL_FILE in there and not fits else []
     if foreign:

@@ -21,7 +21,7 @@ from keras_attention.data.learned_tokenizer import (
 )
 from keras_attention.data.normalization import NONE, USUAL, normalized_texts, with_normalization
 from keras_attention.data.presegmented import SIDES, PresegmentedVocabulary
-from keras_attention.data.saved_tokenizer import SavedTokenizer, tokenizer_fingerprint
+from keras_attention.data.saved_tokenizer import SavedTokenizer
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.symbols import (
     ManyLanguages,
@@ -334,10 +334,6 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
     def model(self) -> bytes:
         """The trained model, as the argument of this name."""
         return self._model
-
-    def fingerprint(self) -> str:
-        """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
-        return tokenizer_fingerprint(self.normalization, *self.__reduce__()[1])
 
     def _without_special(self, row: Any, side: str) -> list[int]:
         try:
