@@ -147,7 +147,7 @@ class TokenBatches(keras.utils.PyDataset):
         self._make_caches()
         self._length = len(self._plan(0))
         self._shard = (0, 1)
-        self._epoch = 0
+        self.epoch = 0
         self._read = np.zeros(self._length, bool)
 
     def _make_caches(self) -> None:
@@ -161,15 +161,6 @@ class TokenBatches(keras.utils.PyDataset):
         self.__dict__.update(state)
         self._read = self._read.copy()
         self._make_caches()
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that `batches[i]` reads."""
-        return self._epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._epoch = check_integer("epoch", epoch, 0)
 
     @property
     def workers(self) -> int:
@@ -274,7 +265,8 @@ class TokenBatches(keras.utils.PyDataset):
         lengths = self.store.source_lengths, self.store.target_lengths
         return int(lengths[0][pairs].sum()), int(lengths[1][pairs].sum())
 
-    def set_epoch(self, epoch: int) -> None:
+    @checked
+    def set_epoch(self, epoch: FromZero) -> None:
         """Make `batches[i]` read this epoch; for resuming."""
         self.epoch = epoch
         self._read[:] = False

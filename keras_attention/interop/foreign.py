@@ -219,19 +219,18 @@ class Settings:
 
 def attention_of(parts: Sequence[DenseSpec], num_heads: int) -> AttentionSpec:
     """Return attention from the flat maps (D, N K) of query, key, value, and the output's (N U, D)."""
-    split = []
-    for part in parts[:3]:
-        size = part.kernel.shape[1]
-        if size % num_heads:
-            raise SpecError(f"{num_heads} heads do not divide a width of {size}")
-        shape = (num_heads, size // num_heads)
-        bias = None if part.bias is None else part.bias.reshape(shape)
-        split.append(DenseSpec(part.kernel.reshape(-1, *shape), bias))
+    sizes = [*(part.kernel.shape[1] for part in parts[:3]), parts[3].kernel.shape[0]]
+    if uneven := [size for size in sizes if size % num_heads]:
+        raise SpecError(f"{num_heads} heads do not divide a width of {uneven[0]}")
+    query, key, value = (
+        DenseSpec(
+            part.kernel.reshape(-1, num_heads, size // num_heads),
+            None if part.bias is None else part.bias.reshape(num_heads, size // num_heads),
+        )
+        for part, size in zip(parts[:3], sizes, strict=False)
+    )
     kernel = parts[3].kernel
-    if kernel.shape[0] % num_heads:
-        raise SpecError(f"{num_heads} heads do not divide a width of {kernel.shape[0]}")
     output = DenseSpec(kernel.reshape(num_heads, -1, kernel.shape[1]), parts[3].bias)
-    query, key, value = split
     return AttentionSpec(query, key, value, output)
 
 
