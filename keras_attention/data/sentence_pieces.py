@@ -99,12 +99,9 @@ class SentencePieces(Pieces):
     def encode(self, texts: list[str], side: str = "source") -> list[list[int]]:
         return encoded(self._processor, texts, int)
 
-    def encode_with_dropout(self, texts: list[str], dropout: float, seed: int) -> list[list[int]]:
-        """Return the ids of each text, with each merge skipped with probability `dropout`."""
-        return self._dropout.encode(texts, dropout, seed)
-
     @functools.cached_property
-    def _dropout(self) -> BpeDropout:
+    def dropout(self) -> BpeDropout:
+        """What encodes with merges that are skipped."""
         known, ids = self._processor, range(len(self._names))
         # Scores of BPE are ranks, those of other models logarithms.
         is_ranked = all(known.get_score(i).is_integer() for i in ids)

@@ -201,7 +201,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         else:
             check_number("dropout", dropout, least=0, below=1)
             seed = check_integer("seed", seed)  # `dropout` needs one.
-            rows = self._pieces.encode_with_dropout(normalized, dropout, seed)
+            rows = self._pieces.dropout.encode(normalized, dropout, seed)
         if self.languages:
             code = self.language_id(side)
             before, after = [code], []
