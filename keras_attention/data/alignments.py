@@ -352,7 +352,7 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
             f"Alignments of {unlike:,} of {len(store):,} pairs are left out: their tokens have another "
             "number of words than their text."
         )
-    starts = np.cumsum([0, *counts])
+    starts = np.concatenate([[0], np.cumsum(counts)])
     arrays = dict(zip(ARRAYS, (starts, *np.concatenate(found).T), strict=True))
     with atomic_file(file) as opened:
         np.savez(opened, **arrays)
