@@ -14,17 +14,7 @@ import numpy as np
 from keras_attention.interop import foreign
 from keras_attention.interop.ctranslate2 import MODEL_FILE
 from keras_attention.interop.ctranslate2_variables import Variables, read_variables
-from keras_attention.spec.parts import (
-    BlockSpec,
-    DenseSpec,
-    EmbeddingSpec,
-    FeedForwardSpec,
-    NormSpec,
-    PositionsSpec,
-    SpecError,
-    StackSpec,
-    sinusoid,
-)
+from keras_attention.spec import parts
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile
 
@@ -147,7 +137,9 @@ class _Reader:
     def spec(self, positions: str) -> TransformerSpec:
         """Return the whole model."""
         if (name := self._variables.name) not in HEADS:
-            raise SpecError(f"it is a {name!r}, not an encoder-decoder: read are {list(HEADS)}")
+            raise parts.SpecError(
+                f"it is a {name!r}, not an encoder-decoder: read are {list(HEADS)}"
+            )
         tables = {
             side: self._variables.first([f"{layer}/weight" for layer in layers])
             for side, layers in (
@@ -183,7 +175,7 @@ class _Reader:
         for side, table in tables.items():
             tokens = self._tokens[side]
             if len(tokens) != len(table):
-                raise SpecError(
+                raise parts.SpecError(
                     f"its {side} vocabulary has {len(tokens)} tokens, its table {len(table)} rows"
                 )
         rows = {side: {t: i for i, t in enumerate(self._tokens[side])} for side in tables}
@@ -192,18 +184,18 @@ class _Reader:
             for side in tables
         )
         if self._start not in rows["target"] and not self._is_marian:
-            raise SpecError(f"its target vocabulary lacks the start token {self._start!r}")
+            raise parts.SpecError(f"its target vocabulary lacks the start token {self._start!r}")
         if has_zero and not self._is_marian:
             self._pad = self._start
         for side, ids in rows.items():
             first = [-1 if self._pad is None else ids[self._pad], ids.get(self._end, -1)]
             if first[1] < 0 and (side == "target" or self.ends_source):
-                raise SpecError(f"its {side} vocabulary lacks the end token {self._end!r}")
+                raise parts.SpecError(f"its {side} vocabulary lacks the end token {self._end!r}")
             self._orders[side] = [*first, *(i for i in ids.values() if i not in first)]
 
     def _embeddings(
         self, tables: dict[str, np.ndarray]
-    ) -> tuple[EmbeddingSpec, EmbeddingSpec | None, int]:
+    ) -> tuple[parts.EmbeddingSpec, parts.EmbeddingSpec | None, int]:
         """Return the table of the source, that of the target if it is another, and the start token's id."""
         scales = {
             side: self._scale(kind, tables[side].shape[1])
@@ -213,7 +205,7 @@ class _Reader:
         bias = self._variables.optional("decoder/projection/bias")
         order = self._orders["target"]
         if len(projection) != len(order) - order.count(-1):
-            raise SpecError(
+            raise parts.SpecError(
                 f"its softmax matrix has {len(projection)} rows, its vocabulary "
                 f"{len(self._tokens['target'])} tokens"
             )
@@ -223,7 +215,7 @@ class _Reader:
         }
         softmax = _rows(projection, order)
         is_tied = np.array_equal(arranged["target"][1:], softmax[1:])
-        target = EmbeddingSpec(
+        target = parts.EmbeddingSpec(
             softmax if is_tied else arranged["target"],
             None if is_tied else softmax.T.copy(),
             None if bias is None else _rows(bias, order),
@@ -234,7 +226,7 @@ class _Reader:
         is_one = self._is_shared and np.array_equal(arranged["source"][1:], arranged["target"][1:])
         if is_one:
             return target, None, start
-        return EmbeddingSpec(arranged["source"], pad_token_id=PAD), target, start
+        return parts.EmbeddingSpec(arranged["source"], pad_token_id=PAD), target, start
 
     def _scale(self, kind: str, dim: int) -> float:
         """Return what a table is multiplied by so that `sqrt(D)` times it is the embedding."""
@@ -246,36 +238,38 @@ class _Reader:
                 return 1.0 if math.isclose(value, root, rel_tol=1e-6) else value / root
         return 1.0
 
-    def _positions(self, kind: str, dim: int, positions: str) -> PositionsSpec:
+    def _positions(self, kind: str, dim: int, positions: str) -> parts.PositionsSpec:
         table = self._variables.optional(f"{kind}/position_encodings/encodings")
         if table is None:
             numbers = np.arange(1, COMPUTED_POSITIONS + 1)
-            return PositionsSpec("learned", sinusoid(numbers, dim, "halves"))
+            return parts.PositionsSpec("learned", parts.sinusoid(numbers, dim, "halves"))
         if table.ndim == 3 and len(table) == 1:
             table = table[0]
         numbers = np.arange(len(table))
         for layout in ("interleaved", "halves"):
-            if _is_near(table, sinusoid(numbers, dim, layout)):
-                return PositionsSpec(layout)
+            if _is_near(table, parts.sinusoid(numbers, dim, layout)):
+                return parts.PositionsSpec(layout)
         # Marian was trained with the layout "halves", and converters write the paper's frequencies.
         order = [*range(0, dim, 2), *range(1, dim, 2)]
-        if self._is_marian and _is_near(table, sinusoid(numbers, dim)[:, order]):
-            return PositionsSpec("halves")
-        return PositionsSpec("learned", table)
+        if self._is_marian and _is_near(table, parts.sinusoid(numbers, dim)[:, order]):
+            return parts.PositionsSpec("halves")
+        return parts.PositionsSpec("learned", table)
 
-    def _stack(self, kind: str, positions: PositionsSpec) -> StackSpec:
+    def _stack(self, kind: str, positions: parts.PositionsSpec) -> parts.StackSpec:
         heads = self._setting(kind, "num_heads", HEADS[self._variables.name])
         activation = self._setting(kind, "activation", 0)
         if activation not in ACTIVATION_OF:
-            raise SpecError(f"its activation has the number {activation}; read are {ACTIVATION_OF}")
+            raise parts.SpecError(
+                f"its activation has the number {activation}; read are {ACTIVATION_OF}"
+            )
         if heads < 1:
-            raise SpecError(f"it has {heads} heads")
+            raise parts.SpecError(f"it has {heads} heads")
         pre_norm = bool(self._setting(kind, "pre_norm", 1))
-        blocks: list[BlockSpec] = []
+        blocks: list[parts.BlockSpec] = []
         while self._variables.has(f"{kind}/layer_{len(blocks)}/ffn/linear_0/weight"):
             name = f"{kind}/layer_{len(blocks)}"
             gate = f"{name}/ffn/linear_0_noact"
-            network = FeedForwardSpec(
+            network = parts.FeedForwardSpec(
                 self._dense(f"{name}/ffn/linear_0"),
                 self._dense(f"{name}/ffn/linear_1"),
                 ACTIVATION_OF[activation],
@@ -283,7 +277,7 @@ class _Reader:
             )
             is_decoder = kind == "decoder"
             blocks.append(
-                BlockSpec(
+                parts.BlockSpec(
                     self._attention(f"{name}/self_attention", heads, [3]),
                     self._norm(f"{name}/self_attention"),
                     network,
@@ -297,7 +291,7 @@ class _Reader:
             self._norm(kind, name) if self._variables.has(f"{kind}/{name}/gamma") else None
             for name in ("layer_norm", "layernorm_embedding")
         )
-        return StackSpec(positions, tuple(blocks), norm, embedding_norm)
+        return parts.StackSpec(positions, tuple(blocks), norm, embedding_norm)
 
     def _setting(self, kind: str, name: str, default: int) -> int:
         """Return a setting of a stack; older versions have one for both."""
@@ -306,35 +300,37 @@ class _Reader:
 
     def _attention(self, name: str, heads: int, joined: list[int]) -> Any:
         """Return attention; `joined` says how many of queries, keys and values each matrix holds."""
-        parts = []
+        maps = []
         for index, count in enumerate(joined):
             dense = self._dense(f"{name}/linear_{index}")
             width, rest = divmod(dense.kernel.shape[1], count)
             if rest:
-                raise SpecError(f"{name}/linear_{index} holds no {count} matrices of one width")
+                raise parts.SpecError(
+                    f"{name}/linear_{index} holds no {count} matrices of one width"
+                )
             for start in range(0, count * width, width):
                 part = slice(start, start + width)
                 bias = None if dense.bias is None else dense.bias[part]
-                parts.append(DenseSpec(dense.kernel[:, part], bias))
+                maps.append(parts.DenseSpec(dense.kernel[:, part], bias))
         scale = self._variables.scalar(f"{name}/queries_scale")
-        width = parts[0].kernel.shape[1]
+        width = maps[0].kernel.shape[1]
         factor = 1.0 if scale is None else float(scale) * math.sqrt(width / heads)
         if not math.isclose(factor, 1.0, rel_tol=1e-6):
-            query = parts[0]
+            query = maps[0]
             bias = None if query.bias is None else query.bias * np.float32(factor)
-            parts[0] = DenseSpec(query.kernel * np.float32(factor), bias)
-        return foreign.attention_of([*parts, self._dense(f"{name}/linear_{len(joined)}")], heads)
+            maps[0] = parts.DenseSpec(query.kernel * np.float32(factor), bias)
+        return foreign.attention_of([*maps, self._dense(f"{name}/linear_{len(joined)}")], heads)
 
-    def _dense(self, name: str) -> DenseSpec:
+    def _dense(self, name: str) -> parts.DenseSpec:
         kernel = np.ascontiguousarray(self._variables.array(f"{name}/weight", 2).T)
-        return DenseSpec(kernel, self._variables.optional(f"{name}/bias"))
+        return parts.DenseSpec(kernel, self._variables.optional(f"{name}/bias"))
 
-    def _norm(self, name: str, kind: str = "layer_norm") -> NormSpec:
+    def _norm(self, name: str, kind: str = "layer_norm") -> parts.NormSpec:
         gamma = self._variables.array(f"{name}/{kind}/gamma")
         beta = self._variables.optional(f"{name}/{kind}/beta")
         usual = RMS_EPSILON if beta is None else EPSILON
         epsilon = self._settings.get("layer_norm_epsilon", float, usual)
-        return NormSpec(gamma, beta, epsilon)
+        return parts.NormSpec(gamma, beta, epsilon)
 
 
 def _rows(array: np.ndarray, order: list[int]) -> np.ndarray:

@@ -15,18 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.spec.parts import (
-    AttentionSpec,
-    DenseSpec,
-    EmbeddingSpec,
-    NonFiniteModel,
-    NormSpec,
-    PositionsSpec,
-    SpecError,
-    check_finite,
-    map_weights,
-    weight_fields,
-)
+from keras_attention.spec import parts
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile, json_bytes
 
@@ -120,7 +109,7 @@ class Arrays:
         """Raise for an array that nobody has asked for, unless this regular expression matches its name."""
         unread = self.values.keys() - self._read
         if further := sorted(name for name in unread if not re.fullmatch(ignored, name)):
-            raise SpecError(
+            raise parts.SpecError(
                 f"it has further arrays, such as {further[:3]}, of which nothing is known"
             )
 
@@ -128,14 +117,16 @@ class Arrays:
 class TorchArrays(Arrays):
     """Weights of PyTorch's layers."""
 
-    def dense(self, name: str) -> DenseSpec:
+    def dense(self, name: str) -> parts.DenseSpec:
         """Return the `Linear` of this name."""
         kernel = np.ascontiguousarray(self.array(f"{name}.weight", 2).T)
-        return DenseSpec(kernel, self.optional(f"{name}.bias", 1))
+        return parts.DenseSpec(kernel, self.optional(f"{name}.bias", 1))
 
-    def norm(self, name: str, epsilon: float) -> NormSpec:
+    def norm(self, name: str, epsilon: float) -> parts.NormSpec:
         """Return the `LayerNorm` of this name."""
-        return NormSpec(self.array(f"{name}.weight", 1), self.array(f"{name}.bias", 1), epsilon)
+        return parts.NormSpec(
+            self.array(f"{name}.weight", 1), self.array(f"{name}.bias", 1), epsilon
+        )
 
     def depth(self, layers: str) -> int:
         """Return the number of layers, whose names begin with `layers`, a dot and their number."""
@@ -217,40 +208,40 @@ class Settings:
                 )
 
 
-def attention_of(parts: Sequence[DenseSpec], num_heads: int) -> AttentionSpec:
+def attention_of(maps: Sequence[parts.DenseSpec], num_heads: int) -> parts.AttentionSpec:
     """Return attention from the flat maps (D, N K) of query, key, value, and the output's (N U, D)."""
-    sizes = [*(part.kernel.shape[1] for part in parts[:3]), parts[3].kernel.shape[0]]
+    sizes = [*(part.kernel.shape[1] for part in maps[:3]), maps[3].kernel.shape[0]]
     if uneven := [size for size in sizes if size % num_heads]:
-        raise SpecError(f"{num_heads} heads do not divide a width of {uneven[0]}")
+        raise parts.SpecError(f"{num_heads} heads do not divide a width of {uneven[0]}")
     query, key, value = (
-        DenseSpec(
+        parts.DenseSpec(
             part.kernel.reshape(-1, num_heads, size // num_heads),
             None if part.bias is None else part.bias.reshape(num_heads, size // num_heads),
         )
-        for part, size in zip(parts[:3], sizes, strict=False)
+        for part, size in zip(maps[:3], sizes, strict=False)
     )
-    kernel = parts[3].kernel
-    output = DenseSpec(kernel.reshape(num_heads, -1, kernel.shape[1]), parts[3].bias)
-    return AttentionSpec(query, key, value, output)
+    kernel = maps[3].kernel
+    output = parts.DenseSpec(kernel.reshape(num_heads, -1, kernel.shape[1]), maps[3].bias)
+    return parts.AttentionSpec(query, key, value, output)
 
 
-def flat_parts(attention: AttentionSpec, width: int) -> list[DenseSpec]:
+def flat_parts(attention: parts.AttentionSpec, width: int) -> list[parts.DenseSpec]:
     """Return what `attention_of` reads: the maps of queries, keys, values, and of the joined heads.
 
     All heads get one width. Narrower ones are filled up with zeros, which changes no product.
     """
-    parts = []
+    maps = []
     for part in (attention.query, attention.key, attention.value):
         missing = width - part.kernel.shape[2]
         kernel = np.pad(part.kernel, ((0, 0), (0, 0), (0, missing)))
         bias = None if part.bias is None else np.pad(part.bias, ((0, 0), (0, missing))).ravel()
-        parts.append(DenseSpec(kernel.reshape(len(kernel), -1), bias))
+        maps.append(parts.DenseSpec(kernel.reshape(len(kernel), -1), bias))
     kernel = attention.output.kernel
     kernel = np.pad(kernel, ((0, 0), (0, width - kernel.shape[1]), (0, 0)))
-    return [*parts, DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)]
+    return [*maps, parts.DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)]
 
 
-def with_row(table: EmbeddingSpec) -> EmbeddingSpec:
+def with_row(table: parts.EmbeddingSpec) -> parts.EmbeddingSpec:
     """Return a table with one more token, whose embedding, softmax column and bias are zero."""
     softmax, bias = table.reverse_embeddings, table.logits_bias
     return dataclasses.replace(
@@ -264,7 +255,7 @@ def with_row(table: EmbeddingSpec) -> EmbeddingSpec:
 def permute_hidden(spec: TransformerSpec, order: np.ndarray) -> TransformerSpec:
     """Return the same model, of arrays, with the hidden dimensions in the order of these old indices (D,)."""
     # Both go through the weights in the same order.
-    fields = (field for field in weight_fields(spec) if field.value is not None)
+    fields = (field for field in parts.weight_fields(spec) if field.value is not None)
 
     def permuted(weight: np.ndarray) -> np.ndarray:
         letters = next(fields).shape
@@ -272,7 +263,7 @@ def permute_hidden(spec: TransformerSpec, order: np.ndarray) -> TransformerSpec:
             weight = np.take(weight, order, axis)
         return weight
 
-    return map_weights(spec, permuted)
+    return parts.map_weights(spec, permuted)
 
 
 def as_transformers(spec: TransformerSpec) -> TransformerSpec:
@@ -282,11 +273,13 @@ def as_transformers(spec: TransformerSpec) -> TransformerSpec:
     layout `"interleaved"`.
     """
     if spec.hidden_dim % 2:
-        raise SpecError(f"its width {spec.hidden_dim} is odd, so `positions` must be 'as_trained'")
+        raise parts.SpecError(
+            f"its width {spec.hidden_dim} is odd, so `positions` must be 'as_trained'"
+        )
     order = np.arange(spec.hidden_dim).reshape(2, -1).T.ravel()
     spec = permute_hidden(spec, order)
     stacks = {
-        kind: dataclasses.replace(getattr(spec, kind), positions=PositionsSpec("interleaved"))
+        kind: dataclasses.replace(getattr(spec, kind), positions=parts.PositionsSpec("interleaved"))
         for kind in ("encoder", "decoder")
     }
     return dataclasses.replace(spec, **stacks)
@@ -297,10 +290,10 @@ def checked(make: Callable[[], TransformerSpec], path: Path) -> TransformerSpec:
     try:
         spec = make()
         spec.validate()
-    except SpecError as error:
+    except parts.SpecError as error:
         raise ValueError(f"'{path}' holds no model that can be represented: {error}") from None
     try:
-        check_finite(spec.weights())
-    except NonFiniteModel as error:
+        parts.check_finite(spec.weights())
+    except parts.NonFiniteModel as error:
         raise DamagedFile(f"'{path}' is damaged, or its model has diverged: {error}") from None
     return spec

@@ -15,17 +15,8 @@ import numpy as np
 
 from keras_attention.interop import foreign
 from keras_attention.interop.residual_powers import EPSILON, LARGEST_FACTOR, ResidualPowers
+from keras_attention.spec import parts
 from keras_attention.spec.options import DROPOUTS
-from keras_attention.spec.parts import (
-    BlockSpec,
-    EmbeddingSpec,
-    FeedForwardSpec,
-    NormSpec,
-    PositionsSpec,
-    SpecError,
-    StackSpec,
-    sinusoid,
-)
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_number
 from keras_attention.utils.files import DamagedFile, is_inside
@@ -302,7 +293,7 @@ class _Model:
                 )
         return [word[0] for word in words]
 
-    def _tables(self, pad: int) -> tuple[EmbeddingSpec, EmbeddingSpec | None]:
+    def _tables(self, pad: int) -> tuple[parts.EmbeddingSpec, parts.EmbeddingSpec | None]:
         """Return the table of the source, and that of the target if it is another."""
         is_one = self._settings.get("share_encoder_decoder_embeddings", bool, True)
         is_tied = self._settings.get("tie_word_embeddings", bool, True)
@@ -323,41 +314,45 @@ class _Model:
             reverse = table.T.copy() if reverse is None else reverse
         bias = self._weights.optional("final_logits_bias", 2)
         bias = bias.ravel().copy() if bias is not None and bias.any() else None
-        target = EmbeddingSpec(table * np.float32(scale), reverse, bias, pad)
+        target = parts.EmbeddingSpec(table * np.float32(scale), reverse, bias, pad)
         source = self._weights.first(names["encoder"])
         if is_one and np.array_equal(source, table):
             return target, None
-        return EmbeddingSpec(source * np.float32(scale), pad_token_id=pad), target
+        return parts.EmbeddingSpec(source * np.float32(scale), pad_token_id=pad), target
 
-    def _positions(self, kind: str, pad: int) -> PositionsSpec:
+    def _positions(self, kind: str, pad: int) -> parts.PositionsSpec:
         """Return the positions of a stack: of the multilingual models a table, computed or learned."""
         if self._kind == MBART:
             table = self._weights.array(f"model.{kind}.embed_positions.weight", 2)
-            return PositionsSpec("learned", table[MBART_OFFSET:].copy())
+            return parts.PositionsSpec("learned", table[MBART_OFFSET:].copy())
         if self._kind != M2M:
-            return PositionsSpec("halves")
+            return parts.PositionsSpec("halves")
         # They count from the id behind the padding token's.
         number = min(self._settings.number("max_position_embeddings"), MOST_POSITIONS)
-        return PositionsSpec("learned", sinusoid(pad + 1 + np.arange(number), self._dim, "halves"))
+        return parts.PositionsSpec(
+            "learned", parts.sinusoid(pad + 1 + np.arange(number), self._dim, "halves")
+        )
 
-    def _stack(self, kind: str, pad: int) -> StackSpec:
+    def _stack(self, kind: str, pad: int) -> parts.StackSpec:
         depth = self._settings.number(f"{kind}_layers")
         there = self._weights.depth(f"model.{kind}.layers")
         if there != depth:
-            raise SpecError(f"it has {there} {kind} layers, and its {CONFIG_FILE} says {depth}")
+            raise parts.SpecError(
+                f"it has {there} {kind} layers, and its {CONFIG_FILE} says {depth}"
+            )
         blocks = tuple(self._block(f"model.{kind}.layers.{i}", kind) for i in range(depth))
         norm = self._norm(f"model.{kind}.layer_norm") if self._is_pre_norm else None
         is_mbart = self._kind == MBART
         embedding_norm = self._norm(f"model.{kind}.layernorm_embedding") if is_mbart else None
-        return StackSpec(self._positions(kind, pad), blocks, norm, embedding_norm)
+        return parts.StackSpec(self._positions(kind, pad), blocks, norm, embedding_norm)
 
-    def _block(self, name: str, kind: str) -> BlockSpec:
+    def _block(self, name: str, kind: str) -> parts.BlockSpec:
         weights = self._weights
-        network = FeedForwardSpec(
+        network = parts.FeedForwardSpec(
             weights.dense(f"{name}.fc1"), weights.dense(f"{name}.fc2"), self._activation
         )
         is_decoder = kind == "decoder"
-        return BlockSpec(
+        return parts.BlockSpec(
             self._attention(f"{name}.self_attn"),
             self._norm(f"{name}.self_attn_layer_norm"),
             network,
@@ -367,7 +362,7 @@ class _Model:
             self._is_pre_norm,
         )
 
-    def _norm(self, name: str) -> NormSpec:
+    def _norm(self, name: str) -> parts.NormSpec:
         return self._weights.norm(name, self._epsilon)
 
     def _attention(self, name: str) -> Any:

@@ -13,17 +13,7 @@ from typing import Any
 import numpy as np
 
 from keras_attention.interop import foreign
-from keras_attention.spec.parts import (
-    BlockSpec,
-    DenseSpec,
-    EmbeddingSpec,
-    FeedForwardSpec,
-    NormSpec,
-    PositionsSpec,
-    SpecError,
-    SSRUSpec,
-    StackSpec,
-)
+from keras_attention.spec import parts
 from keras_attention.spec.transformer import TransformerSpec
 
 FORMAT_VERSION = 1
@@ -187,18 +177,20 @@ class _Model:
         # d is dropout, which only training has.
         steps = tuple(settings.get(name, str, "").replace("d", "") for name in names)
         if steps not in (POST_NORM, PRE_NORM):
-            raise SpecError(f"its {names[0]} and {names[1]} {steps} are neither post- nor pre-norm")
+            raise parts.SpecError(
+                f"its {names[0]} and {names[1]} {steps} are neither post- nor pre-norm"
+            )
         self._normalize_first = steps == PRE_NORM
         activation = settings.get("transformer-ffn-activation", str, "relu")
         if activation not in ACTIVATIONS:
-            raise SpecError(
+            raise parts.SpecError(
                 f"its transformer-ffn-activation is {activation!r}; read are {list(ACTIVATIONS)}"
             )
         self._activation = ACTIVATIONS[activation]
         kind = settings.get("transformer-decoder-autoreg", str, "self-attention")
         cell = settings.get("dec-cell", str, "ssru") if kind == "rnn" else ""
         if (kind, cell) not in (("self-attention", ""), ("rnn", "ssru")):
-            raise SpecError(
+            raise parts.SpecError(
                 f"its decoder has transformer-decoder-autoreg {kind!r} {cell!r}; read are self-attention "
                 "and an rnn of SSRU cells"
             )
@@ -223,47 +215,49 @@ class _Model:
             suppressed_token_ids=(UNKNOWN, pad),
         )
 
-    def _tables(self) -> tuple[EmbeddingSpec, EmbeddingSpec | None]:
+    def _tables(self) -> tuple[parts.EmbeddingSpec, parts.EmbeddingSpec | None]:
         """Return the table of the source, and that of the target if it is another, with rows for padding."""
         is_one = self._items.has("Wemb")
         table = self._items.array("Wemb" if is_one else "decoder_Wemb", 2)
         softmax = self._items.optional("decoder_ff_logit_out_W", 2)
         bias = self._items.optional("decoder_ff_logit_out_b")
         pad = table.shape[0]
-        target = EmbeddingSpec(table, softmax, None if bias is None else bias.ravel(), pad)
+        target = parts.EmbeddingSpec(table, softmax, None if bias is None else bias.ravel(), pad)
         if is_one:
             return foreign.with_row(target), None
-        source = EmbeddingSpec(self._items.array("encoder_Wemb", 2), pad_token_id=pad)
+        source = parts.EmbeddingSpec(self._items.array("encoder_Wemb", 2), pad_token_id=pad)
         if source.embeddings.shape[0] != pad:
-            raise SpecError(
+            raise parts.SpecError(
                 f"its vocabularies have {source.embeddings.shape[0]} and {pad} tokens; only those of one "
                 "size are read"
             )
         return foreign.with_row(source), foreign.with_row(target)
 
-    def _stack(self, kind: str, depth: int) -> StackSpec:
+    def _stack(self, kind: str, depth: int) -> parts.StackSpec:
         blocks = tuple(self._block(f"{kind}_l{i + 1}", kind == "decoder") for i in range(depth))
         top = self._settings.get("transformer-postprocess-top", str, "").replace("d", "")
         if top not in ("", "n"):
-            raise SpecError(f"its transformer-postprocess-top is {top!r}; read are '' and 'n'")
+            raise parts.SpecError(
+                f"its transformer-postprocess-top is {top!r}; read are '' and 'n'"
+            )
         norm = self._norm(f"{kind}_top") if top else None
-        return StackSpec(PositionsSpec("halves"), blocks, norm)
+        return parts.StackSpec(parts.PositionsSpec("halves"), blocks, norm)
 
-    def _block(self, name: str, is_decoder: bool) -> BlockSpec:
+    def _block(self, name: str, is_decoder: bool) -> parts.BlockSpec:
         is_ssru = is_decoder and self._is_ssru
         pre = "_pre" if self._normalize_first else ""
         own: Any
         if is_ssru:
             rnn = f"{name}_rnn"
-            own = SSRUSpec(self._dense(rnn, "", has_bias=False), self._dense(rnn, "f"))
+            own = parts.SSRUSpec(self._dense(rnn, "", has_bias=False), self._dense(rnn, "f"))
             norm = self._norm(f"{rnn}_ffn", pre)
         else:
             own = self._attention(f"{name}_self")
             norm = self._norm(f"{name}_self_Wo", pre)
-        network = FeedForwardSpec(
+        network = parts.FeedForwardSpec(
             self._dense(f"{name}_ffn", "1"), self._dense(f"{name}_ffn", "2"), self._activation
         )
-        return BlockSpec(
+        return parts.BlockSpec(
             own,
             norm,
             network,
@@ -276,12 +270,12 @@ class _Model:
     def _attention(self, name: str) -> Any:
         return foreign.attention_of([self._dense(name, part) for part in "qkvo"], self._heads)
 
-    def _dense(self, name: str, part: str, has_bias: bool = True) -> DenseSpec:
+    def _dense(self, name: str, part: str, has_bias: bool = True) -> parts.DenseSpec:
         bias = self._items.array(f"{name}_b{part}").ravel() if has_bias else None
-        return DenseSpec(self._items.array(f"{name}_W{part}", 2), bias)
+        return parts.DenseSpec(self._items.array(f"{name}_W{part}", 2), bias)
 
-    def _norm(self, name: str, suffix: str = "") -> NormSpec:
+    def _norm(self, name: str, suffix: str = "") -> parts.NormSpec:
         gamma, beta = (
             self._items.array(f"{name}_ln_{part}{suffix}").ravel() for part in ("scale", "bias")
         )
-        return NormSpec(gamma, beta, EPSILON)
+        return parts.NormSpec(gamma, beta, EPSILON)
