@@ -13,17 +13,8 @@ from keras_attention.data.formats.multilingual import (
     multilingual_tokenizer,
 )
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.interop import hugging_face
 from keras_attention.interop.foreign import POSITIONS, Settings, read_foreign_json
-from keras_attention.interop.hugging_face import (
-    CONFIG_FILE,
-    MULTILINGUAL,
-    OLD_WEIGHTS,
-    SAFE_WEIGHTS,
-    WEIGHT_FILES,
-    dropouts,
-    read_hugging_face,
-    search_options,
-)
 from keras_attention.interop.hugging_face_export import export_hugging_face
 from keras_attention.interop.onnx_model import DECODER_FILE
 from keras_attention.spec.transformer import TransformerSpec
@@ -36,8 +27,8 @@ LANGUAGES = {TOKENIZER_CONFIG: ("source_lang", "target_lang")}
 
 def sniff(folder: Path) -> bool:
     """Whether a folder has settings and weights, or lacks weights alone."""
-    config = folder / CONFIG_FILE
-    if any((folder / name).is_file() for name in WEIGHT_FILES):
+    config = folder / hugging_face.CONFIG_FILE
+    if any((folder / name).is_file() for name in hugging_face.WEIGHT_FILES):
         return config.is_file()
     is_onnx = (folder / DECODER_FILE).is_file()  # Its settings are the same.
     if is_onnx or not config.is_file():
@@ -49,19 +40,22 @@ def sniff(folder: Path) -> bool:
 def read(folder: Path, positions: str = POSITIONS[0]) -> common.Loaded:
     """Read a folder."""
     card = common.card_of_own(folder, FORMAT.name) or common.card_of_files(folder, LANGUAGES)
-    spec = read_hugging_face(folder, positions)
-    is_multilingual = read_foreign_json(folder / CONFIG_FILE, dict)["model_type"] in MULTILINGUAL
+    spec = hugging_face.read_hugging_face(folder, positions)
+    is_multilingual = (
+        read_foreign_json(folder / hugging_face.CONFIG_FILE, dict)["model_type"]
+        in hugging_face.MULTILINGUAL
+    )
     tokenizer = (multilingual_tokenizer if is_multilingual else _tokenizer)(folder, spec)
-    options = search_options(folder)
-    trained = {**common.UNSAID, **dropouts(folder)}
+    options = hugging_face.search_options(folder)
+    trained = {**common.UNSAID, **hugging_face.dropouts(folder)}
     return common.Loaded(spec, tokenizer, options, None, trained, card)
 
 
 FORMAT = common.Format(
     "hugging_face",
-    f"a MarianMT model of Hugging Face ({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, {PAIR[0]}, "
-    f"{PAIR[1]}, {VOCABULARY}), or one of M2M-100, NLLB-200 or mBART ({SENTENCE_PIECES} or {WHOLE} "
-    "instead)",
+    f"a MarianMT model of Hugging Face ({hugging_face.CONFIG_FILE}, {hugging_face.SAFE_WEIGHTS} or "
+    f"{hugging_face.OLD_WEIGHTS}, {PAIR[0]}, {PAIR[1]}, {VOCABULARY}), or one of M2M-100, NLLB-200 or mBART "
+    f"({SENTENCE_PIECES} or {WHOLE} instead)",
     sniff,
     read,
     export_hugging_face,
