@@ -115,7 +115,7 @@ def load_recordings(data_dir: Path | None, url: str = ARCHIVE) -> list[Recording
     def check(part: Path) -> None:
         read_archive(part)
 
-    return read_archive(download(url, path, None, validate=check, max_bytes=LARGEST_ARCHIVE))
+    return read_archive(download(url, path, check, LARGEST_ARCHIVE))
 
 
 def split(recordings: Sequence[Recording], speaker: str) -> dict[str, list[Recording]]:

@@ -1,5 +1,6 @@
 """What tests of several rooms share."""
 
+import io
 import os
 import subprocess
 import sys
@@ -69,3 +70,23 @@ def assert_each(found, expected, rtol=0.0, atol=0.0):
     """Arrays and as many others: each pair is equal, or close."""
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+
+
+def sentence_piece_model(texts, size, **options):
+    """A SentencePiece model as another program trains it."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=model, vocab_size=size, hard_vocab_limit=False,
+        minloglevel=2, **options,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+def pieces_of(model):
+    """The piece of each id of a SentencePiece model."""
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.id_to_piece(i) for i in range(processor.vocab_size())]

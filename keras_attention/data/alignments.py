@@ -14,10 +14,10 @@ import numpy as np
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.joints import BYTE
-from keras_attention.data.normalization import NORMALIZATIONS, normalize
+from keras_attention.data.normalization import USUAL, normalize
+from keras_attention.data.presegmented import SIDES
 from keras_attention.data.text_files import existing_file, read_lines
-from keras_attention.data.token_chunks import CHUNK_PAIRS, SIDES
-from keras_attention.data.token_store import TokenStore
+from keras_attention.data.token_store import CHUNK_PAIRS, TokenStore
 from keras_attention.utils.files import DamagedFile, atomic_file
 from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.scripts import word_spans
@@ -47,11 +47,6 @@ class WordAlignments:
     Args:
         corpus: The `Corpus`. Only its training part is used.
         given: The file, plain or packed, or `"gold"` for the links in `corpus.alignments`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file has another number of lines than the text has pairs, a line is not in Pharaoh
-            form or has a word that is not there, or the corpus cannot have alignments.
     """
 
     def __init__(self, corpus: Corpus, given: str):
@@ -115,14 +110,15 @@ class WordAlignments:
         return digest.hexdigest()
 
     def _parsed(self, number: int, line: str) -> Links:
-        found = [(word, LINK.fullmatch(word)) for word in line.split()]
-        for word, match in found:
-            if match is None:
+        found = []
+        for word in line.split():
+            if (match := LINK.fullmatch(word)) is None:
                 raise ValueError(
                     f"{self._where(number)}: expected links such as 0-0 1-2, a source and a target word "
                     f"each. Received: {word!r}"
                 )
-        return tuple((int(match[1]), int(match[2])) for _, match in found if match)
+            found.append((int(match[1]), int(match[2])))
+        return tuple(found)
 
     def _where(self, number: int) -> str:
         return f"{self._name}, {'pair' if self.is_gold else 'line'} {number:,}"
@@ -167,12 +163,7 @@ def links_between(
         [piece_of(tokenizer, token, side) for token in ids]
         for side, ids in (("source", source), ("target", target))
     ]
-    # A translation may have no word's start at all.
-    is_marked = is_sentence_pieces(pieces[0] + pieces[1])
-    sides = [
-        word_positions(tokenizer, ids, side, is_marked)
-        for side, ids in (("source", source), ("target", target))
-    ]
+    sides = _words(tokenizer, source, target)
     if splits_scripts:
         sides = [_split(words, own) for words, own in zip(sides, pieces, strict=True)]
     columns, rows = (
@@ -191,7 +182,7 @@ def links_between(
     ]
     if texts is None:
         return tuple(links)
-    normalization = getattr(tokenizer, "normalization", NORMALIZATIONS[0])
+    normalization = getattr(tokenizer, "normalization", USUAL)
     (owners, _), (numbers, chosen) = (
         _places(words, own, text, splits_scripts, normalization)
         for words, own, text in zip(sides, pieces, texts, strict=True)
@@ -257,11 +248,8 @@ def _members(words: Sequence[Sequence[int]], length: int) -> np.ndarray:
     return members
 
 
-ARRAYS: dict[str, np.dtype[Any]] = {
-    "starts": np.dtype("<i8"),
-    "targets": np.dtype("<u2"),
-    "sources": np.dtype("<u2"),
-}
+ARRAYS = ("starts", "targets", "sources")
+POSITION = np.dtype("<u2")  # of a token in its sentence
 
 
 class TokenAlignments:
@@ -342,15 +330,16 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
     unlike = 0
     pairs = zip(range(len(store)), kept, strict=True)
     for number, (pair, links) in Progress(len(store), "aligning tokens", "pairs").over(pairs):
-        words = _words(store, number, tokenizer, alignments.is_gold)
+        both = store.source(number).tolist(), store.target(number).tolist()
+        words = _words(tokenizer, *both, alignments.is_gold)
         if [*map(len, words)] == [len(alignments.words(text)) for text in pair]:
             of_tokens = np.array(token_links(links, *words), "int64").reshape(-1, 2)
-            if of_tokens.size and of_tokens.max() > np.iinfo(ARRAYS["targets"]).max:
+            if of_tokens.size and of_tokens.max() > np.iinfo(POSITION).max:
                 raise ValueError(
                     "Alignments need sentences of at most 65,536 tokens. Leave out longer ones."
                 )
             counts[number] = len(of_tokens)
-            found.append(of_tokens.astype(ARRAYS["targets"]))
+            found.append(of_tokens.astype(POSITION))
         else:
             unlike += 1
     if unlike == len(store):
@@ -363,15 +352,10 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
             f"Alignments of {unlike:,} of {len(store):,} pairs are left out: their tokens have another "
             "number of words than their text."
         )
-    of_all = np.concatenate(found)
-    arrays: dict[str, Any] = {
-        "starts": np.concatenate([[0], np.cumsum(counts)]),
-        "targets": of_all[:, 0],
-        "sources": of_all[:, 1],
-    }
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    arrays = dict(zip(ARRAYS, (starts, *np.concatenate(found).T), strict=True))
     with atomic_file(file) as opened:
-        typed: dict[str, Any] = {name: arrays[name].astype(dtype) for name, dtype in ARRAYS.items()}
-        np.savez(opened, **typed)
+        np.savez(opened, **arrays)
 
 
 def _kept(
@@ -392,10 +376,16 @@ def _kept(
                 yield one
 
 
-def _words(store: TokenStore, number: int, tokenizer: Any, is_gold: bool) -> list[list[list[int]]]:
+def _words(
+    tokenizer: Any, source: Sequence[int], target: Sequence[int], splits_punctuation: bool = False
+) -> list[list[list[int]]]:
     """Return the positions of the tokens of each word, on both sides of a pair."""
-    both = {"source": store.source(number).tolist(), "target": store.target(number).tolist()}
+    both = {"source": source, "target": target}
+    # A translation may have no word's start at all.
     is_marked = is_sentence_pieces(
         piece_of(tokenizer, token, side) for side, ids in both.items() for token in ids
     )
-    return [word_positions(tokenizer, ids, side, is_marked, is_gold) for side, ids in both.items()]
+    return [
+        word_positions(tokenizer, ids, side, is_marked, splits_punctuation)
+        for side, ids in both.items()
+    ]

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from keras_attention.data import text_files
 from keras_attention.data.download import record
-from keras_attention.data.text_files import (
-    CHUNK_BYTES,
-    LONGEST_MAGIC,
-    check_packed,
-    damage_named,
-    packing_of,
-)
-from keras_attention.utils.files import DamagedFile, atomic_file
+from keras_attention.utils.files import DamagedFile, atomic_file, sha256_of
 
 DAMAGED = (tarfile.TarError, DamagedFile)
 END_BYTES = 1024  # zeros, with which each archive ends
@@ -68,7 +62,12 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
                         f"'{member.name}' in '{path}' is not a plain file but a link, a folder or a "
                         "device. Nothing was read from it: get the archive from its original address."
                     )
-                _copy(content, target, member.name, stack)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                # They get their names when the stack is closed without an error.
+                file = stack.enter_context(atomic_file(target))
+                shutil.copyfileobj(content, file)
+                file.flush()
+                text_files.check_packed(file.name, member.name)
             stream.check_end()
             if missing:
                 raise ValueError(f"'{path}' does not hold {', '.join(missing)}.")
@@ -77,6 +76,8 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
             f"'{path}' is damaged ({error}). Delete it, and '{path.name}.sha256' beside it, to "
             "download it again."
         ) from error
+    for target in members.values():
+        record(target, sha256_of(target))
 
 
 class _Stream:
@@ -92,7 +93,7 @@ class _Stream:
 
     def check_end(self) -> None:
         """Read what is left, which the packing's checksum covers, and raise unless the archive is whole."""
-        while self.read(CHUNK_BYTES):
+        while self.read(text_files.CHUNK_BYTES):
             pass
         if self._end != bytes(END_BYTES):
             raise DamagedFile("it is cut off: the zeros at its end are missing")
@@ -102,25 +103,6 @@ class _Stream:
 def _opened(path: Path) -> Iterator[Any]:
     """Open an archive, unpacked; `tarfile` itself would not verify gzip's checksum."""
     with open(path, "rb") as file:
-        packing = packing_of(file.peek(LONGEST_MAGIC))
-        with damage_named(path, packing):
+        packing = text_files.packing_of(file.peek(text_files.LONGEST_MAGIC))
+        with text_files.damage_named(path, packing):
             yield _Stream(file if packing is None else packing.open(file))
-
-
-def _copy(content: IO[bytes], target: Path, name: str, stack: contextlib.ExitStack) -> None:
-    """Write a file that gets its name when the stack is closed without an error."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    file = stack.enter_context(atomic_file(target))
-    while chunk := content.read(CHUNK_BYTES):
-        digest.update(chunk)
-        file.write(chunk)
-    file.flush()
-    check_packed(file.name, name)
-    stack.enter_context(_recorded_at_end(target, digest.hexdigest()))
-
-
-@contextlib.contextmanager
-def _recorded_at_end(target: Path, sha256: str) -> Iterator[None]:
-    yield
-    record(target, sha256)

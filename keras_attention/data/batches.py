@@ -11,16 +11,8 @@ import keras
 import numpy as np
 from annotated_types import Ge
 
+from keras_attention.data import buckets
 from keras_attention.data.alignments import TokenAlignments
-from keras_attention.data.batch_plan import (
-    PADDING_ROW,
-    Plan,
-    kept_pairs,
-    planned_pass,
-    statistics_by_shape,
-    with_varied_start,
-)
-from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.arguments import Count, FromZero, Has, checked
 from keras_attention.utils.checks import check_boolean, check_integer, divisors
@@ -101,7 +93,9 @@ class TokenBatches(keras.utils.PyDataset):
     @checked
     def __init__(
         self,
-        store: TokenStore,
+        store: Annotated[
+            TokenStore, Has("a TokenStore, from `TokenStore.build`", "padded", "metadata")
+        ],
         batch_tokens: Count = 4096,
         shuffle: bool = True,
         seed: FromZero = 0,
@@ -114,10 +108,6 @@ class TokenBatches(keras.utils.PyDataset):
         | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(store, TokenStore):
-            raise ValueError(
-                f"`store` must be a TokenStore, from `TokenStore.build`. Received: {store!r}"
-            )
         check_integer("length_multiple", length_multiple, 1, batch_tokens)
         if epochs_per_pass is None:
             epochs_per_pass = store.metadata.get("samples", 1) if shuffle else 1
@@ -140,9 +130,9 @@ class TokenBatches(keras.utils.PyDataset):
         self.alignments = alignments
 
         lengths = np.stack([store.source_lengths, store.target_lengths])
-        kept = kept_pairs(lengths, max_length)
+        kept = buckets.kept_pairs(lengths, max_length)
         self.dropped_long = len(store) - len(kept)
-        lengths = round_up(lengths[:, kept], length_multiple)
+        lengths = buckets.round_up(lengths[:, kept], length_multiple)
         least = int(lengths.max()) * num_replicas
         if batch_tokens < least:
             raise ValueError(
@@ -150,12 +140,14 @@ class TokenBatches(keras.utils.PyDataset):
                 f"least {num_replicas} row(s), each of {lengths.max()} positions. Raise it to {least}, or "
                 "lower `max_length`."
             )
-        self._shapes, buckets = choose_buckets(lengths, batch_tokens, num_replicas, max_shapes)
-        self._pairs = [kept[buckets == bucket] for bucket in range(len(self._shapes))]
+        self._shapes, bucket_of_pair = buckets.choose_buckets(
+            lengths, batch_tokens, num_replicas, max_shapes
+        )
+        self._pairs = [kept[bucket_of_pair == bucket] for bucket in range(len(self._shapes))]
         self._make_caches()
         self._length = len(self._plan(0))
         self._shard = (0, 1)
-        self._epoch = 0
+        self.epoch = 0
         self._read = np.zeros(self._length, bool)
 
     def _make_caches(self) -> None:
@@ -169,15 +161,6 @@ class TokenBatches(keras.utils.PyDataset):
         self.__dict__.update(state)
         self._read = self._read.copy()
         self._make_caches()
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that `batches[i]` reads."""
-        return self._epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._epoch = check_integer("epoch", epoch, 0)
 
     @property
     def workers(self) -> int:
@@ -219,14 +202,14 @@ class TokenBatches(keras.utils.PyDataset):
         return batch
 
     @property
-    def vocabulary_size(self) -> int | None:
-        """Vocabulary size of the tokenizer that made the store, or None if the store does not say."""
-        return self.store.metadata.get("vocabulary_size")
+    def vocabulary_size(self) -> int:
+        """Vocabulary size of the tokenizer that made the store."""
+        return self.store.metadata["vocabulary_size"]
 
     @property
-    def target_vocabulary_size(self) -> int | None:
+    def target_vocabulary_size(self) -> int:
         """The same of the target, which may have a vocabulary of its own."""
-        return self.store.metadata.get("target_vocabulary_size", self.vocabulary_size)
+        return self.store.metadata["target_vocabulary_size"]
 
     @property
     def longest(self) -> int:
@@ -278,16 +261,18 @@ class TokenBatches(keras.utils.PyDataset):
     def tokens_in_batch(self, epoch: int, index: int) -> tuple[int, int]:
         """Return the numbers of real source and target tokens in a batch, end tokens included."""
         pairs = self.pairs(epoch, index)
-        pairs = pairs[pairs != PADDING_ROW]
+        pairs = pairs[pairs != buckets.PADDING_ROW]
         lengths = self.store.source_lengths, self.store.target_lengths
         return int(lengths[0][pairs].sum()), int(lengths[1][pairs].sum())
 
-    def set_epoch(self, epoch: int) -> None:
+    @checked
+    def set_epoch(self, epoch: FromZero) -> None:
         """Make `batches[i]` read this epoch; for resuming."""
         self.epoch = epoch
         self._read[:] = False
 
-    def shard(self, index: int, count: int) -> TokenBatches:
+    @checked
+    def shard(self, index: FromZero, count: Count) -> TokenBatches:
         """Return one process' share of each batch, for several processes that train together.
 
         Reading the result gives rows `index` B / `count` to (`index` + 1) B / `count` of each batch. The
@@ -301,8 +286,6 @@ class TokenBatches(keras.utils.PyDataset):
         Raises:
             ValueError: If the numbers do not fit.
         """
-        check_integer("count", count, 1)
-        check_integer("index", index, 0)
         if index >= count:
             raise ValueError(f"`index` must be below `count` ({count}). Received: index={index}")
         if self.num_replicas % count:
@@ -357,24 +340,26 @@ class TokenBatches(keras.utils.PyDataset):
             `target_tokens` (without padding) and `padding` (its share in all positions).
         """
         lengths = self.store.source_lengths, self.store.target_lengths
-        return statistics_by_shape(self._plan(epoch if self.shuffle else 0), lengths)
+        return buckets.statistics_by_shape(self._plan(epoch if self.shuffle else 0), lengths)
 
-    def _planned(self, epoch: int, index: int) -> tuple[BatchShape, np.ndarray]:
+    def _planned(self, epoch: int, index: int) -> tuple[buckets.BatchShape, np.ndarray]:
         check_integer("epoch", epoch, 0)
         if not 0 <= check_integer("index", index) < self._length:
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {index}")
         return self._plan(epoch if self.shuffle else 0)[index]
 
-    def _make_plan(self, epoch: int) -> Plan:
+    def _make_plan(self, epoch: int) -> buckets.Plan:
         number, part = divmod(epoch, self.epochs_per_pass)
         plan = self._planned_pass(self._pairs, [self.seed, number])
         length = -(-len(plan) // self.epochs_per_pass)
         start = part * length
-        return with_varied_start([plan[i % len(plan)] for i in range(start, start + length)])
+        return buckets.with_varied_start(
+            [plan[i % len(plan)] for i in range(start, start + length)]
+        )
 
-    def _planned_pass(self, buckets: list[np.ndarray], seed: list[int]) -> Plan:
+    def _planned_pass(self, pairs: list[np.ndarray], seed: list[int]) -> buckets.Plan:
         random = np.random.default_rng(seed) if self.shuffle else None
-        return planned_pass(self._shapes, buckets, self.num_replicas, random)
+        return buckets.planned_pass(self._shapes, pairs, self.num_replicas, random)
 
 
 def _shifted_right(labels: np.ndarray, pad: int, start: int) -> np.ndarray:

@@ -1,10 +1,12 @@
-"""Chooses which pairs share a batch shape, from their lengths alone: few shapes, little padding."""
+"""Which pairs share a batch shape, so that there is little padding, and which a batch; from lengths alone."""
 
 from __future__ import annotations
 
 import dataclasses
 import heapq
-from typing import Any
+import itertools
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,18 +30,6 @@ class BatchShape:
         return self.source_length + self.target_length
 
 
-@dataclasses.dataclass(frozen=True)
-class Cells:
-    """The distinct (source length, target length) of a corpus and how many pairs have them."""
-
-    lengths: np.ndarray  # int64 (2, cells)
-    counts: np.ndarray  # int64 (cells,)
-
-    def take(self, mask: np.ndarray) -> Cells:
-        """Return the cells where `mask` is True."""
-        return Cells(self.lengths[:, mask], self.counts[mask])
-
-
 def choose_buckets(
     lengths: np.ndarray, batch_tokens: int, num_replicas: int, max_shapes: int
 ) -> tuple[list[BatchShape], np.ndarray]:
@@ -56,18 +46,19 @@ def choose_buckets(
     """
     base = int(lengths.max()) + 1
     keys, cell_of_pair, counts = _counted(lengths[0].astype("int64") * base + lengths[1], base**2)
-    cells = Cells(np.stack([keys // base, keys % base]), counts)
+    # Cells: the different (source length, target length), int (2, cells), and how many pairs have each.
+    cells = np.stack([keys // base, keys % base])
     members = [np.ones(len(counts), bool)]  # of each bucket: its cells
-    splits = [(-gain, 0, left) for gain, left in [_best_split(cells, batch_tokens, num_replicas)]]
-    best, best_positions = _shapes(cells, members, batch_tokens, num_replicas), None
+    gain, left = _best_split(cells, counts, batch_tokens, num_replicas)
+    splits, best_positions = [(-gain, 0, left)], None
     while True:
-        shapes = _shapes(cells, members, batch_tokens, num_replicas)
+        shapes = _shapes(cells, counts, members, batch_tokens, num_replicas)
         positions = sum(_batch_rows(shape, num_replicas) * shape.positions for shape, _ in shapes)
         # A rest that no bucket takes has a shape of its own, unless padding makes it a full batch.
         number = len(shapes) + sum(
             _batch_rows(shape, num_replicas) % shape.rows > 0 for shape, _ in shapes
         )
-        if number <= max_shapes and (best_positions is None or positions < best_positions):
+        if best_positions is None or (number <= max_shapes and positions < best_positions):
             best, best_positions = shapes, positions
         if len(members) == max_shapes or splits[0][0] == 0:
             break
@@ -77,7 +68,8 @@ def choose_buckets(
             mask = np.zeros(len(counts), bool)
             mask[inside[part]] = True
             members[position : position + 1] = [mask]
-            gain, half = _best_split(cells.take(mask), batch_tokens, num_replicas)
+            inner = cells[:, mask], counts[mask]
+            gain, half = _best_split(*inner, batch_tokens, num_replicas)
             heapq.heappush(splits, (-gain, position, half))
     bucket_of_cell = np.zeros(len(counts), "int16")
     for bucket, (_, mask) in enumerate(best):
@@ -101,21 +93,23 @@ def round_up(number, multiple: int):
     return -(-number // multiple) * multiple
 
 
-def _best_split(cells: Cells, batch_tokens: int, num_replicas: int) -> tuple[float, np.ndarray]:
+def _best_split(
+    cells: np.ndarray, counts: np.ndarray, batch_tokens: int, num_replicas: int
+) -> tuple[float, np.ndarray]:
     """Find the split, by length on one side, that saves most: return (what it saves, cells below it)."""
 
     def cost(own: np.ndarray, other: np.ndarray) -> np.ndarray:
         rows = rows_of(np.maximum(own, other), batch_tokens, num_replicas)
         return own + other + batch_tokens / rows
 
-    best = 0.0, np.zeros(len(cells.counts), bool)
+    best = 0.0, np.zeros(len(counts), bool)
     for side in range(2):
-        order = np.argsort(cells.lengths[side], kind="stable")
-        own, other = cells.lengths[side][order], cells.lengths[1 - side][order]
+        order = np.argsort(cells[side], kind="stable")
+        own, other = cells[side][order], cells[1 - side][order]
         # Costs of a row below and above the cut, if it comes after or before each cell.
         below = cost(own, np.maximum.accumulate(other))
         above = cost(own[-1], np.maximum.accumulate(other[::-1])[::-1])
-        pairs = np.cumsum(cells.counts[order])
+        pairs = np.cumsum(counts[order])
         cuts = np.flatnonzero(own[1:] != own[:-1])
         if not len(cuts):
             continue
@@ -123,7 +117,7 @@ def _best_split(cells: Cells, batch_tokens: int, num_replicas: int) -> tuple[flo
         cut = int(np.argmin(costs))
         saved = float(pairs[-1] * below[-1] - costs[cut])
         if saved > best[0]:
-            best = saved, cells.lengths[side] <= own[cuts[cut]]
+            best = saved, cells[side] <= own[cuts[cut]]
     return best
 
 
@@ -133,18 +127,22 @@ def rows_of(longest: Any, batch_tokens: int, num_replicas: int) -> Any:
 
 
 def _shapes(
-    cells: Cells, members: list[np.ndarray], batch_tokens: int, num_replicas: int
+    cells: np.ndarray,
+    counts: np.ndarray,
+    members: list[np.ndarray],
+    batch_tokens: int,
+    num_replicas: int,
 ) -> list[tuple[BatchShape, np.ndarray]]:
     """Return (shape, cells) of each bucket, from short to long; `next` says where its rest goes."""
     buckets = []
     for mask in members:
-        source, target = (int(length) for length in cells.lengths[:, mask].max(axis=1))
+        source, target = (int(length) for length in cells[:, mask].max(axis=1))
         rows = rows_of(max(source, target), batch_tokens, num_replicas)
         buckets.append((BatchShape(rows, source, target), mask))
     buckets.sort(
         key=lambda item: (max(item[0].source_length, item[0].target_length), item[0].positions)
     )
-    waiting = [int(cells.counts[mask].sum()) for _, mask in buckets]
+    waiting = [int(counts[mask].sum()) for _, mask in buckets]
     for index, (shape, mask) in enumerate(buckets):
         whole, rest = divmod(waiting[index], shape.rows)
         following = _smallest_with_room(shape, index, buckets)
@@ -172,3 +170,83 @@ def _batch_rows(shape: BatchShape, num_replicas: int) -> int:
     """Return the rows of all batches of a bucket in an epoch, rows of padding included."""
     rest = round_up(shape.rest, num_replicas) if shape.next is None else 0
     return shape.whole * shape.rows + rest
+
+
+PADDING_ROW = -1
+# Of each batch its shape and the indices of its pairs.
+Plan: TypeAlias = "list[tuple[BatchShape, np.ndarray]]"
+
+
+def kept_pairs(lengths: np.ndarray, max_length: int | None) -> np.ndarray:
+    """Return the indices of the pairs, of lengths (2, pairs), that are not too long on a side."""
+    if max_length is None:
+        return np.arange(lengths.shape[1])
+    kept = np.flatnonzero((lengths[0] <= max_length) & (lengths[1] <= max_length))
+    if not len(kept):
+        raise ValueError(
+            f"No pair is left: all {lengths.shape[1]} have a side of more than `max_length` "
+            f"({max_length}) tokens. Raise `max_length`."
+        )
+    return kept
+
+
+def planned_pass(
+    shapes: Sequence[BatchShape],
+    buckets: Sequence[np.ndarray],
+    num_replicas: int,
+    random: np.random.Generator | None,
+) -> Plan:
+    """Return the batches of a pass over the pairs of each bucket, shuffled if there is a generator."""
+    plan: Plan = []
+    waiting = [[pairs] for pairs in buckets]
+    for shape, parts in zip(shapes, waiting, strict=True):
+        pairs = np.concatenate(parts)
+        if random is not None:
+            pairs = random.permutation(pairs)
+        whole, rest = np.split(pairs, [len(pairs) // shape.rows * shape.rows])
+        plan += [(shape, rows) for rows in whole.reshape(-1, shape.rows)]
+        if shape.next is not None:
+            waiting[shape.next].append(rest)
+        elif len(rest):
+            missing = round_up(len(rest), num_replicas) - len(rest)
+            plan.append((shape, np.append(rest, np.full(missing, PADDING_ROW))))
+    if random is not None:
+        plan = [plan[position] for position in random.permutation(len(plan))]
+    return plan
+
+
+def with_varied_start(plan: Plan) -> Plan:
+    """Move two batches to the front that differ in S and in T, if there are such batches."""
+    lengths = [(shape.source_length, shape.target_length) for shape, _ in plan]
+    varied = [axis for axis in (0, 1) if len({length[axis] for length in lengths}) > 1]
+    for first, second in itertools.combinations(range(len(plan)), 2):
+        if all(lengths[first][axis] != lengths[second][axis] for axis in varied):
+            others = [batch for i, batch in enumerate(plan) if i not in (first, second)]
+            return [plan[first], plan[second], *others]
+    return plan
+
+
+def statistics_by_shape(plan: Plan, lengths: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    """Return what `TokenBatches.shape_statistics` says; lengths are those of sources and targets."""
+    counts: dict[tuple[int, int, int], np.ndarray] = {}
+    for bucket, pairs in plan:
+        shape = len(pairs), bucket.source_length, bucket.target_length
+        real = pairs[pairs != PADDING_ROW]
+        tokens = [side[real].sum(dtype="int64") for side in lengths]
+        batch = np.array([1, len(real), *tokens], "int64")
+        counts[shape] = counts.get(shape, 0) + batch
+    statistics = []
+    for shape in sorted(counts, key=lambda shape: (max(shape[1:]), *shape[1:], shape[0])):
+        batches, pairs, source, target = counts[shape].tolist()
+        positions = batches * shape[0] * (shape[1] + shape[2])
+        statistics.append(
+            {
+                "shape": shape,
+                "batches": batches,
+                "pairs": pairs,
+                "source_tokens": source,
+                "target_tokens": target,
+                "padding": 1 - (source + target) / positions,
+            }
+        )
+    return statistics

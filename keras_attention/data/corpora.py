@@ -136,15 +136,16 @@ def corpus_from_files(
     >>> {split: len(text) for split, text in corpus.splits.items()}
     {'train': 180, 'validation': 10, 'test': 10}
     """
-    held_out = {"validation": validation, "test": test}
+    named = {}
+    if isinstance(train, Mapping):
+        named = {part: _file_pairs(f"train[{part!r}]", files) for part, files in train.items()}
+        if not named or not all(isinstance(part, str) and part for part in named):
+            raise ValueError(f"`train` must name at least one pair of files. Received: {train!r}")
+        read: Iterable[Pair] = ChainedPairs(list(named.values()))
+    else:
+        read = _file_pairs("train", train)
     languages = (source_language, target_language)
-    if not isinstance(train, Mapping):
-        pairs = {"train": _file_pairs("train", train), **_parts(_file_pairs, held_out)}
-        return _own_corpus(name, languages, pairs, validation_size, test_size, filters)
-    named = {part: _file_pairs(f"train[{part!r}]", files) for part, files in train.items()}
-    if not named or not all(isinstance(part, str) and part for part in named):
-        raise ValueError(f"`train` must name at least one pair of files. Received: {train!r}")
-    pairs = {"train": ChainedPairs(list(named.values())), **_parts(_file_pairs, held_out)}
+    pairs = {"train": read, **_parts(_file_pairs, {"validation": validation, "test": test})}
     return _own_corpus(name, languages, pairs, validation_size, test_size, filters, named)
 
 
@@ -249,7 +250,7 @@ def _own_corpus(
     validation_size: int | None,
     test_size: int | None,
     filters: Filters | None,
-    named: Mapping[str, FilePairs] | None = None,
+    named: Mapping[str, FilePairs] = {},
 ) -> Corpus:
     sizes = {"validation": validation_size, "test": test_size}
     for split, size in sizes.items():
@@ -269,7 +270,7 @@ def _own_corpus(
     own = f"your own text; {held_out} held out of it" if held_out else "your own text"
     texts = {split: ParallelText(f"{name}/{split}", part) for split, part in pairs.items()}
     selected, parts = pairs["train"], {}
-    for word, files in (named or {}).items():
+    for word, files in named.items():
         own_pairs = selected.of(files) if isinstance(selected, SelectedPairs) else files
         parts[word] = ParallelText(f"{name}/{word}", own_pairs)
     corpus = Corpus(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import dataclasses
 import http.client
@@ -10,44 +9,26 @@ import os
 import re
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from email.message import Message
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import Timeout
 
-from keras_attention.data.text_files import check_packed
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.files import OccupiedPath, flush, locked, sha256_of, write_atomically
 from keras_attention.utils.progress import Progress, activity
 
 CHUNK_BYTES = 1 << 16
-SCHEMES = ("http", "https")
-SLOWEST = 1000  # bytes a second
 LARGEST_TEXT = 1 << 30
-START_BYTES = 512  # enough to know a kind of file
-PAGES = ("text/html", "application/xhtml+xml")
-# The first tag of a web page, behind what may stand before it.
-PAGE = re.compile(
-    rb"\s*(?:(?:<\?(?:(?!\?>).)*\?>|<!--(?:(?!-->).)*-->)\s*)*<(?:!doctype html|html|head|body)\b",
-    re.I | re.S,
-)
 RETRY_CODES = (408, 429, 500, 502, 503, 504)
-
-
-class Tries(NamedTuple):
-    """How often and how patiently a download is tried."""
-
-    attempts: int = 4
-    # Seconds without an answer, or with less than 1,000 bytes a second, after which an attempt fails.
-    timeout: float = 30.0
-    delay: float = 1.0  # seconds before the second attempt, doubled before each further one
-
-
-USUAL_TRIES = Tries()
+ATTEMPTS = 4
+TIMEOUT = 30.0  # seconds without an answer, after which an attempt fails
+DELAY = 1.0  # seconds before the second attempt, doubled before each further one
+# What is known of a file: its sha256; or, where none is published, what raises a ValueError for another one.
+Known = str | Callable[[Path], None]
 
 
 class Origin(NamedTuple):
@@ -74,31 +55,21 @@ def advising(advice: str) -> Iterator[None]:
 
 
 def download(
-    url: str,
-    path: str | os.PathLike[str],
-    sha256: str | None,
-    *,
-    validate: Callable[[Path], None] | None = None,
-    max_bytes: int = LARGEST_TEXT,
-    tries: Tries = USUAL_TRIES,
+    url: str, path: str | os.PathLike[str], known: Known, max_bytes: int = LARGEST_TEXT
 ) -> Path:
     """Download a file to `path` unless it exists already.
 
     The bytes go to `path` + ".part", which a later call continues if the server still has the same file.
-    The file gets its name only if the checksum is right. If no checksum is published, that of the first
-    download is recorded in `path` + ".sha256", and later downloads must match it. That first one must be
-    whole as far as can be told: it is no web page, the server says how long it is or `validate` does, and
-    a packed file is read to its end. If several processes ask for the same file, one downloads it and the
-    others wait.
+    The file gets its name only if it is the right one. If no checksum is published, that of the first
+    download is recorded in `path` + ".sha256", and later downloads must match it. If several processes ask
+    for the same file, one downloads it and the others wait.
 
     Args:
         url: An http or https URL.
         path: File to write; its folder is made.
-        sha256: Expected checksum, in hexadecimal, or None for the recorded one.
-        validate: A function, called with the file before it gets its name. It raises a ValueError if the
-            file is not what was asked for, such as an error page.
+        known: Expected checksum, in hexadecimal. Or a function, which is called with the file before it gets
+            its name, and raises a ValueError if the file is not what was asked for, such as an error page.
         max_bytes: Largest size; a download that is larger ends. Defaults to 1 GiB.
-        tries: How often and how patiently to try.
 
     Raises:
         ConnectionError: If the download fails. What was received is kept for the next call.
@@ -112,14 +83,13 @@ def download(
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
             if not path.exists():
-                wanted = _Wanted(url, sha256, validate, max_bytes)
-                _download(wanted, path, tries)
+                _download(_Wanted(url, known, max_bytes), path)
                 return path
     remedy = f"Delete '{path}' to download it again from {url}"
-    if sha256 is None:
-        check_recorded(path, remedy)
+    if isinstance(known, str):
+        _check(path, known, remedy)
     else:
-        _check(path, sha256, remedy)
+        check_recorded(path, remedy)
     return path
 
 
@@ -141,10 +111,7 @@ def _recorded(path: Path) -> str | None:
     file = _record_file(path)
     if not file.exists():
         return None
-    sha256 = file.read_text(encoding="utf-8").partition(" ")[0]
-    if not re.fullmatch("[0-9a-f]{64}", sha256):
-        raise ValueError(f"'{file}' holds no sha256: delete it if '{path}' is right.")
-    return sha256
+    return file.read_text(encoding="utf-8").partition(" ")[0]
 
 
 def _record_file(path: Path) -> Path:
@@ -167,100 +134,85 @@ class _Wanted:
     """What is downloaded, and what is known of it; see `download`."""
 
     url: str
-    sha256: str | None
-    validate: Callable[[Path], None] | None
+    known: Known
     max_bytes: int
+
+    @property
+    def has_checksum(self) -> bool:
+        return isinstance(self.known, str)
 
     def refused(self, why: str) -> ValueError:
         """Return an error about the content, which another attempt would not change."""
         return ValueError(f"What came from {self.url} was not kept: {why}")
 
-    def check_start(self, start: bytes, kind: str) -> None:
-        """Raise unless the first bytes, and the kind that the server names, can be those of the file."""
-        text = start.removeprefix(codecs.BOM_UTF8)
-        if self.sha256 is None and (kind in PAGES or PAGE.match(text)):
-            raise self.refused("it is a web page. Does the address lead to another file now?")
-
     def check_size(self, size: int) -> None:
-        """Raise if the file is larger than it can be."""
         if size > self.max_bytes:
             raise self.refused(f"it has {size:,} bytes, more than the {self.max_bytes:,} expected.")
 
     def check(self, path: Path, part: Path) -> None:
         """Raise unless what was downloaded is the file, as far as can be told."""
-        expected = self.sha256 or _recorded(path)
+        expected = self.known if isinstance(self.known, str) else _recorded(path)
         if expected is not None:
             _check(part, expected, f"It came from {self.url} and was removed")
-        elif not part.exists() or part.stat().st_size == 0:
-            raise self.refused("it is empty.")
-        if self.validate is not None:
-            self.validate(part)
-        elif expected is None:
-            check_packed(part)
+        if not isinstance(self.known, str):
+            try:
+                self.known(part)
+            except ValueError as error:
+                raise self.refused(str(error)) from error
 
 
-def _download(wanted: _Wanted, path: Path, tries: Tries) -> None:
+def _download(wanted: _Wanted, path: Path) -> None:
     part = path.with_name(path.name + ".part")
-    if wanted.sha256 is None and part.exists() and not _validator_file(part).exists():
+    if not wanted.has_checksum and part.exists() and not _validator_file(part).exists():
         raise OccupiedPath(
             f"'{part}' exists, and this package did not write it. Nothing was changed. Move it away."
         )
     try:
-        for attempt in range(tries.attempts):
+        for attempt in range(ATTEMPTS):
             try:
-                _fetch(wanted, part, tries.timeout)
+                _fetch(wanted, part)
                 break
             except (OSError, http.client.HTTPException) as error:
                 fatal = isinstance(error, urllib.error.HTTPError) and error.code not in RETRY_CODES
-                if fatal or attempt == tries.attempts - 1:
+                if fatal or attempt == ATTEMPTS - 1:
                     raise ConnectionError(f"Could not download {wanted.url}: {error}") from error
-                time.sleep(tries.delay * 2**attempt)
+                time.sleep(DELAY * 2**attempt)
         wanted.check(path, part)
     except ValueError:
         _forget(part)
         raise
-    if wanted.sha256 is None:
+    if not wanted.has_checksum:
         record(path, sha256_of(part))
     flush(part)
     os.replace(part, path)
     _forget(part)
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect to ftp, which the default handler does."""
-
-    def redirect_request(self, req, fp, code, msg, headers, newurl):
-        if urllib.parse.urlsplit(newurl).scheme not in SCHEMES:
-            raise urllib.error.HTTPError(newurl, code, "redirect to no web address", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _answer(wanted: _Wanted, headers: dict[str, str], timeout: float) -> Any:
+def _answer(wanted: _Wanted, headers: dict[str, str]) -> Any:
     try:
         request = urllib.request.Request(wanted.url, headers=headers)
-        return urllib.request.build_opener(_Redirects).open(request, timeout=timeout)
+        return urllib.request.urlopen(request, timeout=TIMEOUT)
     except (ValueError, http.client.InvalidURL) as error:
         # Of urllib, which does not say what it cannot read.
         raise wanted.refused(f"its address, or where that leads, is wrong ({error}).") from error
 
 
-def _fetch(wanted: _Wanted, part: Path, timeout: float) -> None:
+def _fetch(wanted: _Wanted, part: Path) -> None:
     """Append to `part` what is missing; raise unless the file is then complete.
 
     Existing bytes are continued only if they are known to belong to the same file: by the validator that
     the server sent with them, or because a checksum is compared later.
     """
-    is_checked = wanted.sha256 is not None
     validator_file = _validator_file(part)
     validator = validator_file.read_text("utf-8") if validator_file.exists() else ""
-    have = part.stat().st_size if part.exists() and (validator or is_checked) else 0
+    have = part.stat().st_size if part.exists() and (validator or wanted.has_checksum) else 0
     headers = {"User-Agent": "keras-attention"}
     if have:
         headers["Range"] = f"bytes={have}-"
         if validator:
             headers["If-Range"] = validator
     try:
-        response = _answer(wanted, headers, timeout)
+        response = _answer(wanted, headers)
     except urllib.error.HTTPError as error:
         if error.code != 416:
             raise
@@ -281,16 +233,23 @@ def _fetch(wanted: _Wanted, part: Path, timeout: float) -> None:
         length = response.headers.get("Content-Length", "")
         if total is None and length.isdecimal():
             total = start + int(length)
-        if total is None and not (is_checked or wanted.validate or response.chunked):
-            raise wanted.refused("the server does not say how long it is, so it may be cut off.")
         wanted.check_size(total or 0)
         if not is_resumed:
             _forget(part)
             write_atomically(validator_file, _validator(response.headers))
-        with open(part, "ab") as file:
-            _copy(response, file, start, total, timeout, wanted)
-    if total is not None and part.stat().st_size != total:
-        received = part.stat().st_size
+        received = have if is_resumed else 0
+        kilobytes = None if total is None else total // 1000
+        label = f"downloading {part.name.removesuffix('.part')}"
+        with (
+            open(part, "ab") as file,
+            Progress(kilobytes, label, "kB", initial=received // 1000) as progress,
+        ):
+            while chunk := response.read1(CHUNK_BYTES):
+                file.write(chunk)
+                received += len(chunk)
+                wanted.check_size(received)
+                progress.reach(received // 1000)
+    if total is not None and received != total:
         if received > total:
             _forget(part)
         raise ConnectionError(f"the connection ended after {received} of {total} bytes")
@@ -317,38 +276,6 @@ def _validator_file(part: Path) -> Path:
 def _forget(part: Path) -> None:
     part.unlink(missing_ok=True)
     _validator_file(part).unlink(missing_ok=True)
-
-
-def _copy(
-    response: http.client.HTTPResponse,
-    file: BinaryIO,
-    have: int,
-    total: int | None,
-    timeout: float,
-    wanted: _Wanted,
-) -> None:
-    since, least = time.monotonic(), have + timeout * SLOWEST
-    kilobytes = None if total is None else total // 1000
-    label = f"downloading {os.path.basename(file.name).removesuffix('.part')}"
-    with Progress(kilobytes, label, "kB", initial=have // 1000) as progress:
-        start = b"" if have == 0 else None
-        kind = response.headers.get_content_type()
-        while chunk := response.read1(CHUNK_BYTES):
-            file.write(chunk)
-            have += len(chunk)
-            wanted.check_size(have)
-            if start is not None and len(start := start + chunk) >= START_BYTES:
-                wanted.check_start(start, kind)
-                start = None
-            progress.reach(have // 1000)
-            if time.monotonic() - since > timeout:
-                if have < least:
-                    raise TimeoutError(
-                        f"less than {SLOWEST} bytes a second came for {timeout} seconds"
-                    )
-                since, least = time.monotonic(), have + timeout * SLOWEST
-        if start:
-            wanted.check_start(start, kind)
 
 
 def _check(path: Path, sha256: str, remedy: str) -> None:

@@ -147,22 +147,9 @@ class FilteredText(ParallelText):
         result = np.array(rules, np.uint8)
         if hashes:
             kept = np.flatnonzero(result == KEPT)
-            result[kept[repeated(np.frombuffer(hashes, np.uint64))]] = DUPLICATE
+            _, first = np.unique(np.frombuffer(hashes, np.uint64), return_index=True)
+            result[np.delete(kept, first)] = DUPLICATE
         return result, digest
-
-
-def repeated(values: np.ndarray) -> np.ndarray:
-    """Positions of the values that occurred before, ascending.
-
-    >>> import numpy as np
-    >>> repeated(np.array([5, 7, 5, 5, 7, 6])).tolist()
-    [2, 3, 4]
-    """
-    import numpy as np
-
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    return np.sort(order[1:][ordered[1:] == ordered[:-1]])
 
 
 def describe(report: dict[str, Any]) -> str:

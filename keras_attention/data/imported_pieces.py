@@ -7,16 +7,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from keras_attention.data.presegmented import JOINER
-from keras_attention.data.sentence_pieces import encoded, sentence_piece
+from keras_attention.data.presegmented import JOINER, SIDES, Pieces
+from keras_attention.data.sentence_pieces import encoded, opened
 
-SIDES = ("source", "target")
 # The first word may name the language to translate into, as in OPUS-MT's multilingual models.
 LANGUAGE = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
 IDS = ("pad_token_id", "start_token_id", "end_token_id")
 
 
-class ImportedPieces:
+class ImportedPieces(Pieces):
     """SentencePiece models and vocabularies as they are, with their own ids and their own normalisation.
 
     Text is split by the SentencePiece model of its side, and each piece has the id that the vocabulary of
@@ -27,35 +26,31 @@ class ImportedPieces:
     def __init__(self, model: bytes) -> None:
         try:
             content = json.loads(model)
-            self.special_ids: dict[str, int] = {name: content["ids"][name] for name in IDS}
+            special_ids = [content["ids"][name] for name in IDS]
             self.source_prefix: list[int] = content["source_prefix"]
-            self.ends_source: bool = content["ends_source"]
-            self.languages: dict[str, int] = content.get("languages", {})
+            self.ends_source = content["ends_source"]
+            self.languages = content.get("languages", {})
             lists = content["pieces"]
-            self._pieces: dict[str, list[str]] = {
+            self.names = {
                 side: pieces or lists[0] for side, pieces in zip(SIDES, lists, strict=True)
             }
             self._unknown: dict[str, int] = dict(zip(SIDES, content["unknown"], strict=True))
+            names = (*IDS, "unknown_token_id", "target_unknown_token_id")
+            self.ids = dict(zip(names, (*special_ids, *self._unknown.values()), strict=True))
             models = [
                 None if text is None else base64.b64decode(text) for text in content["models"]
             ]
-            processors = [None if model is None else sentence_piece(model) for model in models]
+            processors = [None if model is None else opened(model)[0] for model in models]
             self._processors = dict(zip(SIDES, (processors[0], processors[-1]), strict=True))
-            self._check()
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            IndexError,
-            RecursionError,
-        ) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise ValueError(f"`model` is not an imported tokenizer. ({error})") from error
-        special = {*self.special_ids.values(), *self.languages.values()}
+        special = {*special_ids, *self.languages.values()}
         self._ids = {
             side: {piece: i for i, piece in enumerate(pieces) if i not in special}
-            for side, pieces in self._pieces.items()
+            for side, pieces in self.names.items()
         }
+        # What joins pieces of the target to words.
+        self.joined_by = {"behind": JOINER} if self._processors["target"] is None else {}
 
     @staticmethod
     def model(
@@ -92,24 +87,6 @@ class ImportedPieces:
             content["languages"] = dict(languages)
         return json.dumps(content, ensure_ascii=False, sort_keys=True).encode()
 
-    def _check(self) -> None:
-        for pieces in self._pieces.values():
-            if not all(isinstance(piece, str) for piece in pieces):
-                raise TypeError("a piece is no text")
-        ids = [("source", i) for i in self.source_prefix]
-        ids += [("target", i) for i in self.special_ids.values()]
-        ids += self._unknown.items()
-        ids += [(side, i) for side in SIDES for i in self.languages.values()]
-        for side, token_id in ids:
-            if type(token_id) is not int or not 0 <= token_id < len(self._pieces[side]):
-                raise ValueError(f"{token_id!r} is no id of the {side} vocabulary")
-        if type(self.ends_source) is not bool:
-            raise TypeError("`ends_source` is not true or false")
-
-    def unknown_id(self, side: str = "source") -> int:
-        """Return the id of the unknown token."""
-        return self._unknown[side]
-
     def models(self) -> dict[str, bytes]:
         """Return the SentencePiece model of each side; none of one whose pieces spaces separate."""
         return {
@@ -118,26 +95,7 @@ class ImportedPieces:
             if processor is not None
         }
 
-    @property
-    def source_pieces(self) -> list[str]:
-        """The piece of each id of the source."""
-        return self._pieces["source"]
-
-    def vocab_size(self, side: str = "source") -> int:
-        """Return the number of ids."""
-        return len(self._pieces[side])
-
-    def id_to_piece(self, token_id: int, side: str = "target") -> str:
-        """Return the piece for display."""
-        return self._pieces[side][token_id]
-
-    @property
-    def joined_by(self) -> Mapping[str, str]:
-        """What joins pieces of the target to words, as arguments of `Joints.of_pieces`."""
-        return {"behind": JOINER} if self._processors["target"] is None else {}
-
     def encode(self, texts: list[str], side: str = "source") -> list[list[int]]:
-        """Ids of each text."""
         ids, unknown = self._ids[side], self._unknown[side]
         codes: list[list[str]] = [[] for _ in texts]
         texts = list(texts)
@@ -158,7 +116,7 @@ class ImportedPieces:
 
     def decode(self, rows: list[list[int]], side: str = "target") -> list[str]:
         """Return the text of each row of ids, in one line."""
-        pieces, processor = self._pieces[side], self._processors[side]
+        pieces, processor = self.names[side], self._processors[side]
         codes = {*self.languages.values()}
         lists = [[pieces[token_id] for token_id in row if token_id not in codes] for row in rows]
         if processor is None:

@@ -13,14 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from keras_attention.data.markup_places import (
-    Mark,
-    Words,
-    check_links,
-    joined,
-    number_marks,
-    place_marks,
-)
+from keras_attention.data import markup_places
 from keras_attention.utils.arguments import checked
 from keras_attention.utils.scripts import is_letter
 
@@ -116,10 +109,10 @@ class Markup:
         marks = [item for item in items if item.kind != "text" or item.is_entity]
         self.has_marks = bool(marks)
         self._is_markup = any(mark.is_entity or mark.text.startswith("<") for mark in marks)
-        self._root = Mark()
+        self._root = markup_places.Mark()
         self.plain = _flat(items, self._root) if self.has_marks else text
-        self._words = Words(self.plain)
-        number_marks(self._root, self._words)
+        self._words = markup_places.Words(self.plain)
+        markup_places.number_marks(self._root, self._words)
 
     @checked
     def carried(self, translation: str, links: Sequence[tuple[int, int]]) -> str:
@@ -140,15 +133,15 @@ class Markup:
         Raises:
             ValueError: If a link has a word that is not there.
         """
-        target = Words(translation)
-        links = check_links(links, self._words, target)
+        target = markup_places.Words(translation)
+        links = markup_places.check_links(links, self._words, target)
         if not self.has_marks:
             return translation
-        place_marks(self._root, self._words, target, links)
+        markup_places.place_marks(self._root, self._words, target, links)
         texts = [
             html.escape(text, quote=False) if self._is_markup else text for text in target.texts
         ]
-        carried = joined(self._root, texts, target)
+        carried = markup_places.joined(self._root, texts, target)
         for symbol in self._symbols:  # They are text, and no tags in the translation either.
             carried = carried.replace(html.escape(symbol, quote=False), symbol)
         return carried
@@ -207,7 +200,7 @@ def _paired(items: list[_Item]) -> set[int]:
     return paired
 
 
-def _flat(items: list[_Item], root: Mark) -> str:
+def _flat(items: list[_Item], root: markup_places.Mark) -> str:
     """Return the plain text of pieces, with single spaces, and hang the marks below the root."""
     plain: list[str] = []
     length, opened = 0, [root]
@@ -234,7 +227,7 @@ def _flat(items: list[_Item], root: Mark) -> str:
             closed = opened.pop()
             closed.closing, closed.end = item.text, length
         else:
-            mark = Mark(item.text, start=length, end=length)
+            mark = markup_places.Mark(item.text, start=length, end=length)
             opened[-1].inside.append(mark)
             if item.kind == "open":
                 opened.append(mark)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.data.batch_plan import Plan, with_varied_start
 from keras_attention.data.batches import TokenBatches
+from keras_attention.data.buckets import Plan, with_varied_start
 from keras_attention.data.mixture import Stage
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.arguments import checked
@@ -23,13 +23,9 @@ class JoinedStore(TokenStore):
         self.stores = dict(stores)
         parts = list(self.stores.values())
         self.starts = np.cumsum([0, *map(len, parts)])
-        first = parts[0].metadata
-        for part in parts[1:]:
-            if part.metadata["tokenizer_fingerprint"] != first["tokenizer_fingerprint"]:
-                raise ValueError("The stores must be of the same tokenizer.")
         summed = ("pairs", "dropped_empty", "source_tokens", "target_tokens")
         sums = {name: sum(part.metadata[name] for part in parts) for name in summed}
-        self.metadata = {**first, **sums}
+        self.metadata = {**parts[0].metadata, **sums}
         self.source_lengths = np.concatenate([part.source_lengths for part in parts])
         self.target_lengths = np.concatenate([part.target_lengths for part in parts])
 

@@ -7,9 +7,9 @@ import re
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from keras_attention.utils.checks import can_iterate
+from keras_attention.utils.lazily import needed
 
 # Characters that show nothing and mean nothing, and why each may go. What looks like one but decides what is
 # read stays: the joiners U+200C and U+200D (Indic scripts, Persian, emoji), variation selectors, the tags of
@@ -26,13 +26,12 @@ INVISIBLE = re.compile(
     "\u206a-\u206f"  # other controls of display, which Unicode has deprecated
     "]"
 )
-# What a tokenizer does to text first. "nfc" is what earlier versions did: it keeps `INVISIBLE`. Imported
-# tokenizers have a normalisation of their own, and "none" of ours.
-NORMALIZATIONS = ("nfc_visible", "nfc", "none")
+# What a tokenizer does to text first. Imported ones have a normalisation of their own, and none of ours.
+USUAL, NONE = "nfc_visible", "none"
 FORM = "Unicode NFC, no invisible characters, single spaces"
 
 
-def normalize(text: str, normalization: str = NORMALIZATIONS[0]) -> str:
+def normalize(text: str, normalization: str = USUAL) -> str:
     """Normalise text: Unicode NFC, no invisible characters, single spaces, and none at the ends.
 
     Invisible characters are those of `INVISIBLE`, such as soft hyphens and zero width spaces. Nothing else
@@ -40,24 +39,20 @@ def normalize(text: str, normalization: str = NORMALIZATIONS[0]) -> str:
     detokenised BLEU would then count as errors). White space is what `str.split` splits at, including tabs,
     line breaks and no-break spaces. U+2581, which SentencePiece writes for a space, counts as one.
 
-    Args:
-        text: A str.
-        normalization: `"nfc"` keeps invisible characters, for tokenizers of earlier versions; `"none"`
-            changes nothing. Defaults to `"nfc_visible"`.
+    With the normalization `"none"`, nothing changes.
 
     Example:
 
     >>> normalize(" Zwei\\tMa\\u0308n\\u00adner\\n")
     'Zwei Männer'
     """
-    if normalization == "none":
+    if normalization == NONE:
         return text
-    if normalization != "nfc":
-        text = INVISIBLE.sub("", text)
+    text = INVISIBLE.sub("", text)
     return " ".join(unicodedata.normalize("NFC", text).replace("\u2581", " ").split())
 
 
-def normalized_texts(texts: Iterable[str], normalization: str = NORMALIZATIONS[0]) -> Iterator[str]:
+def normalized_texts(texts: Iterable[str], normalization: str = USUAL) -> Iterator[str]:
     """Each text normalised."""
     if isinstance(texts, str | bytes) or not can_iterate(texts):
         raise ValueError(f"`texts` must be an iterable of str. Received: {texts!r}")
@@ -84,14 +79,11 @@ def with_normalization(model: bytes) -> bytes:
     invisible character between a letter and its mark, and the character NUL. A model that normalises already
     stays as it is, and so keeps invisible characters as far as it does itself.
     """
-    try:
-        from sentencepiece import sentencepiece_model_pb2
-    except ImportError as error:
-        raise ImportError(
-            "The normalisation is written into the SentencePiece model by protobuf, which is not installed: "
-            "pip install 'protobuf>=5'"
-        ) from error
-    messages: Any = sentencepiece_model_pb2  # made when it is imported: unknown to mypy
+    messages = needed(
+        "sentencepiece.sentencepiece_model_pb2",
+        "The normalisation is written into the SentencePiece model by protobuf, which is not installed: "
+        "pip install 'protobuf>=5'",
+    )
     proto = messages.ModelProto.FromString(model)
     if proto.normalizer_spec.precompiled_charsmap:
         return model

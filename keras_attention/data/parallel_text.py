@@ -11,6 +11,7 @@ from typing import Any
 from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import PathLike, existing_file, read_lines
 from keras_attention.utils.arguments import Count, checked
+from keras_attention.utils.checks import check_text
 
 Pair = tuple[str, str]
 LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -37,14 +38,12 @@ class ParallelText:
     """
 
     def __init__(self, name: str, pairs: Iterable[Pair]) -> None:
-        if not isinstance(name, str):
-            raise ValueError(f"`name` must be a str. Received: name={name!r}")
         if isinstance(pairs, Iterator | str | bytes) or not isinstance(pairs, Iterable):
             raise ValueError(
                 "`pairs` must be iterable more than once, as a list is. "
                 f"Received: {type(pairs).__name__}"
             )
-        self.name = name
+        self.name = check_text("name", name)
         self._pairs = pairs
         self._summary: tuple[int, str] | None = None
 
@@ -134,12 +133,7 @@ def zip_lines(sides: Sequence[Iterator[str]], names: Sequence[Any]) -> Iterator[
 
 
 class FilePairs:
-    """Pairs from two files, line i of one and line i of the other.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: While iterating: the files differ in their number of lines, or are empty.
-    """
+    """Pairs from two files, line i of one and line i of the other."""
 
     def __init__(self, source: PathLike, target: PathLike) -> None:
         self.source, self.target = existing_file(source), existing_file(target)
@@ -155,11 +149,7 @@ class FilePairs:
 
 
 class ChainedPairs:
-    """The pairs of several sources, one after the other.
-
-    >>> list(ChainedPairs([[("a", "b")], [("c", "d"), ("e", "f")]]))
-    [('a', 'b'), ('c', 'd'), ('e', 'f')]
-    """
+    """The pairs of several sources, one after the other."""
 
     def __init__(self, parts: Sequence[Iterable[Pair]]) -> None:
         self.parts = tuple(parts)
@@ -181,11 +171,6 @@ class TsvPairs:
     Attributes:
         blank_lines: Number of lines without text; known after the first pass.
         tags: The tags; known after the first pass.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-        ValueError: While iterating: a line without exactly one tab (two, with a language), what is no
-            language, or a file without pairs.
     """
 
     def __init__(self, path: PathLike, has_language: bool = False) -> None:

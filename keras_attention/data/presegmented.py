@@ -1,9 +1,10 @@
-"""Text that is already split into subwords, for `Tokenizer(algorithm="presegmented")`."""
+"""What a tokenizer asks of an algorithm; text that is split already, for `algorithm="presegmented"`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+SIDES = ("source", "target")
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
 FOREIGN_SPECIAL_TOKENS = {"<s>", "<pad>", "</s>", "<unk>", ""}
 UNKNOWN_ID = 2
@@ -20,26 +21,41 @@ def join_pieces(text: str) -> str:
     return f"{text} ".replace(f"{JOINER} ", "").rstrip()
 
 
-def listed_pieces(model: bytes, kind: str = "pieces") -> list[str]:
-    """Return the pieces of a vocabulary: UTF-8 text, one per line, whose number is the id."""
-    try:
-        tokens = model.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"`model` is not a list of {kind}. ({error})") from error
-    if tuple(tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
-        raise ValueError(f"`model` is not a list of {kind}: it must begin with {SPECIAL_TOKENS}.")
-    return tokens
+class Pieces:
+    """What a tokenizer asks of its algorithm, beside `encode` and `decode` for lists of one side."""
+
+    names: Mapping[str, Sequence[str]]  # of each side, the piece of each id for display
+    ids: Mapping[
+        str, int
+    ] = {}  # of special tokens, as attributes of a tokenizer, if not the usual ones
+    symbols: tuple[str, ...] = ()
+    languages: Mapping[str, int] = {}
+    ends_source = True
+    joined_by: Mapping[str, str] = {}  # what joins pieces to words: arguments of `Joints.of_pieces`
 
 
-class PresegmentedVocabulary:
-    """A vocabulary of pieces that spaces separate, with the methods of a SentencePiece processor."""
+class ListedPieces(Pieces):
+    """A vocabulary that is UTF-8 text, one piece per line, whose number is the id."""
 
-    joined_by: Mapping[str, str] = {"behind": JOINER}
+    def __init__(self, model: bytes, kind: str = "pieces") -> None:
+        try:
+            self._tokens = model.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"`model` is not a list of {kind}. ({error})") from error
+        if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
+            raise ValueError(
+                f"`model` is not a list of {kind}: it must begin with {SPECIAL_TOKENS}."
+            )
+        self.names = dict.fromkeys(SIDES, self._tokens)
+
+
+class PresegmentedVocabulary(ListedPieces):
+    """A vocabulary of pieces that spaces separate."""
+
+    joined_by = {"behind": JOINER}
 
     def __init__(self, model: bytes) -> None:
-        self._tokens = listed_pieces(model)
-        if len(set(self._tokens)) < len(self._tokens):
-            raise ValueError("`model` is not a list of pieces: one of them occurs twice.")
+        super().__init__(model)
         # "</s>" in a text must not end the sentence, so special tokens are left out.
         pieces = enumerate(self._tokens[len(SPECIAL_TOKENS) :], start=len(SPECIAL_TOKENS))
         self._ids = {token: index for index, token in pieces}
@@ -50,20 +66,11 @@ class PresegmentedVocabulary:
         kept = dict.fromkeys(piece for piece in pieces if piece not in FOREIGN_SPECIAL_TOKENS)
         return "\n".join([*SPECIAL_TOKENS, *kept]).encode()
 
-    def vocab_size(self) -> int:
-        """Return the number of ids."""
-        return len(self._tokens)
-
-    def id_to_piece(self, token_id: int) -> str:
-        """Return the piece for display; "@@" at its end says that the word continues."""
-        return self._tokens[token_id]
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text."""
+    def encode(self, texts: list[str], side: str = "source") -> list[list[int]]:
         ids = self._ids
         return [[ids.get(piece, UNKNOWN_ID) for piece in text.split()] for text in texts]
 
-    def decode(self, rows: list[list[int]]) -> list[str]:
+    def decode(self, rows: list[list[int]], side: str = "target") -> list[str]:
         """Return the text of each row of ids, in words."""
         tokens = [*self._tokens]
         tokens[UNKNOWN_ID] = UNKNOWN_TEXT

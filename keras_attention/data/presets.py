@@ -16,7 +16,7 @@ from keras_attention.data.formats import (
     own_preset,
     run,
 )
-from keras_attention.data.formats.loaded import Format, Loaded
+from keras_attention.data.formats.common import Format, Loaded
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.hub import download, is_handle
@@ -38,14 +38,7 @@ SHOWN = 12
 
 
 def load(preset: str | os.PathLike[str] | Loaded, positions: str = POSITIONS[0]) -> Loaded:
-    """Read a pretrained model, if that is not done yet; see `Translator.from_preset` for what it takes.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        DamagedFile: If a file is cut off or changed.
-        ValueError: If the folder holds no model that is known, or one that cannot be represented.
-        ImportError: If a library for one of the files is not installed.
-    """
+    """Read a pretrained model, if that is not done yet; see `Translator.from_preset` for what it takes."""
     if isinstance(preset, Loaded):
         return preset
     check_choice("positions", positions, POSITIONS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, cast
@@ -21,37 +20,9 @@ from keras_attention.utils.folder import Folder
 
 MODEL_FILE = "tokenizer.model"
 REMEDY = "Copy both files again or train again."
-SAVED = Folder("tokenizer", "tokenizer.json", "fingerprint", REMEDY, has_unsigned=True)
-# What fingerprints call an algorithm, if not by its name: existing tokenizers and token stores stay valid.
-FINGERPRINT_NAMES = {"presegmented": "given"}
+SAVED = Folder("tokenizer", "tokenizer.json", "fingerprint", REMEDY)
 # Arguments of `Tokenizer` that are written if they are not None.
 OPTIONAL = ("source_prefix", "source_language", "target_language")
-OLD_NORMALIZATION = "nfc"  # Of tokenizers whose metadata do not name any.
-
-
-def tokenizer_fingerprint(
-    model: bytes,
-    algorithm: str,
-    normalization: str,
-    source_prefix: str | None = None,
-    *languages: str | None,
-) -> str:
-    """Return the hex SHA-256 of everything that decides the ids."""
-    how = "" if normalization == OLD_NORMALIZATION else f"{normalization} "
-    name = FINGERPRINT_NAMES.get(algorithm, algorithm)
-    digest = hashlib.sha256(f"{SAVED.version} {name} {how}".encode())
-    digest.update(model)
-    if source_prefix is not None:
-        digest.update(f"\0{source_prefix}".encode())
-    if any(languages):
-        digest.update(f"\0\0{languages}".encode())
-    return digest.hexdigest()
-
-
-def _settings(metadata: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the algorithm and what is behind it in a tokenizer; earlier versions wrote only the first."""
-    normalization = metadata.get("normalization", OLD_NORMALIZATION)
-    return metadata.get("algorithm", ""), normalization, *map(metadata.get, OPTIONAL)
 
 
 class SavedTokenizer:
@@ -60,9 +31,21 @@ class SavedTokenizer:
     algorithm: str
     normalization: str
     source_prefix: str | None
+    source_language: str | None
+    target_language: str | None
     vocabulary_size: int
     _model: bytes
-    fingerprint: Callable[[], str]
+
+    def fingerprint(self) -> str:
+        """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
+        digest = hashlib.sha256(f"{SAVED.version} {self.algorithm} {self.normalization} ".encode())
+        digest.update(self._model)
+        if self.source_prefix is not None:
+            digest.update(f"\0{self.source_prefix}".encode())
+        languages = self.source_language, self.target_language
+        if any(languages):
+            digest.update(f"\0\0{languages}".encode())
+        return digest.hexdigest()
 
     @checked
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -119,8 +102,9 @@ class SavedTokenizer:
         """
         folder = Path(folder)
         metadata = SAVED.read(folder)
+        settings = metadata["algorithm"], *map(metadata.get, OPTIONAL)
         try:
-            tokenizer = cast(Any, cls)((folder / MODEL_FILE).read_bytes(), *_settings(metadata))
+            tokenizer = cast(Any, cls)((folder / MODEL_FILE).read_bytes(), *settings)
             if tokenizer.fingerprint() != metadata["fingerprint"]:
                 raise ValueError("it has another fingerprint")
         except (ValueError, RuntimeError) as error:
@@ -146,7 +130,7 @@ def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> b
     # What is replaced by itself fits: a process was killed before it wrote the other file.
     fits = content == model
     if known is not None and content is not None and not fits:
-        fits = tokenizer_fingerprint(content, *_settings(known)) == known["fingerprint"]
+        fits = known["sha256"].get(MODEL_FILE) == hashlib.sha256(content).hexdigest()
     foreign = [SAVED.manifest] if SAVED.manifest in there and known is None else []
     foreign += [MODEL_FILE] if MODEL_FILE in there and not fits else []
     if foreign:

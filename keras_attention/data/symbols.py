@@ -15,7 +15,6 @@ TAKEN = re.compile(r"<(pad|unk|s|/s|0x[0-9A-Fa-f]{2})>")
 MOST_SHOWN = 12  # languages
 # What a text may ask for that only a vocabulary can give; the second form is OPUS-MT's.
 TAG = re.compile(rf"{SYMBOL.pattern}|>>[^<>\s]+<<")
-
 # Symbols before a text. Unlike `SYMBOL`, it reads a long line but once.
 LEADING = re.compile(r"\s*(?:<[^<>,\s\u2581]+>\s+)+")
 # The language that it names.
@@ -33,11 +32,7 @@ def language_tags(pieces: Iterable[str]) -> dict[str, str]:
 
 
 def checked_symbols(symbols: Iterable[str]) -> list[str]:
-    """Return symbols for a new vocabulary, each once.
-
-    >>> checked_symbols(["<2de>", "<bt>", "<2de>"])
-    ['<2de>', '<bt>']
-    """
+    """Return symbols for a new vocabulary, each once."""
     found = list(dict.fromkeys(check_texts("symbols", symbols)))
     for symbol in found:
         if not SYMBOL.fullmatch(symbol) or TAKEN.fullmatch(symbol) or normalize(symbol) != symbol:
@@ -49,9 +44,9 @@ def checked_symbols(symbols: Iterable[str]) -> list[str]:
 
 
 def pattern_of(symbols: Iterable[str]) -> re.Pattern[str] | None:
-    """Return what finds symbols in a text; None if there are none."""
+    """Return what finds symbols in a text, and splits it at them; None if there are none."""
     listed = "|".join(map(re.escape, symbols))
-    return re.compile(listed) if listed else None
+    return re.compile(f"({listed})") if listed else None
 
 
 def tags_of(text: str | None) -> list[str]:

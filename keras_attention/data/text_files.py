@@ -75,6 +75,7 @@ NO_LINES = {
     ".sgm": "take what is inside its <seg> marks",
 }
 LANGUAGE_ENDING = re.compile(r"[a-z]{2}([-_][A-Za-z]{2,4})?|[a-z]{3}_[A-Z][a-z]{3}")
+UNPACKING_ERRORS = (EOFError, zlib.error, lzma.LZMAError, OSError)
 LONGEST_MAGIC = 8
 CHUNK_BYTES = 1 << 20
 TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
@@ -90,13 +91,11 @@ def damage_named(name: PathLike, packing: Packing | None) -> Iterator[None]:
     """Turn the errors of unpacking into a ValueError that names the file and its kind."""
     try:
         yield
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+    except Exception as error:
+        # Each library of Zstandard has an error of its own.
+        is_damage = isinstance(error, UNPACKING_ERRORS) or type(error).__name__ == "ZstdError"
         # The system's own errors have a number, those about the content have none.
-        if packing is None or getattr(error, "errno", None) is not None:
-            raise
-        raise DamagedFile(f"'{name}' is a damaged {packing.name} file: {error}") from error
-    except Exception as error:  # Each library of Zstandard has an error of its own.
-        if packing is None or type(error).__name__ != "ZstdError":
+        if packing is None or not is_damage or getattr(error, "errno", None) is not None:
             raise
         raise DamagedFile(f"'{name}' is a damaged {packing.name} file: {error}") from error
 

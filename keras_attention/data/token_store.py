@@ -5,28 +5,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from keras_attention.data.token_chunks import (
-    CHUNK_PAIRS,
-    OFFSETS,
-    SIDES,
-    TokenChunk,
-    encoded_chunk,
-    ids_type,
-)
+from keras_attention.data.presegmented import SIDES
 from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
 from keras_attention.utils.arguments import Count, FromZero, Has, Rate, checked
 from keras_attention.utils.checks import check_choice, check_integer
 from keras_attention.utils.files import OccupiedPath, atomic_folder, remove_leftovers
 from keras_attention.utils.folder import Folder
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.sides import target_size_of
+from keras_attention.utils.sides import encode_side, end_of, target_size_of
 
+# Must not change: with dropout, the random numbers depend on the chunk.
+CHUNK_PAIRS = 10_000
+OFFSETS = np.dtype("<i8")
 STORE = Folder(
     *("token store", "metadata.json", "text_fingerprint"),
     "Delete the folder of this store and build it again.",
@@ -71,13 +67,10 @@ class TokenStore:
         self.folder = Path(folder)
         self.metadata = STORE.read(self.folder)
         dtype = np.dtype(self.metadata["dtype"])
-        pairs = self.metadata["pairs"]
-        self._ids = {}
-        self._offsets = {}
-        for side in SIDES:
-            tokens = self.metadata[f"{side}_tokens"]
-            self._ids[side] = _mapped(self.folder / f"{side}.ids", dtype, tokens)
-            self._offsets[side] = _mapped(self.folder / f"{side}.offsets", OFFSETS, pairs + 1)
+        self._ids, self._offsets = (
+            {side: np.memmap(self.folder / f"{side}.{kind}", dtype, "r") for side in SIDES}
+            for kind, dtype in (("ids", dtype), ("offsets", OFFSETS))
+        )
         self.source_lengths = np.diff(self._offsets["source"]).astype("int32")
         self.target_lengths = np.diff(self._offsets["target"]).astype("int32")
 
@@ -124,14 +117,13 @@ class TokenStore:
             A `TokenStore`.
 
         Raises:
-            ValueError: If `folder` is a file, no pair is left, an existing store is damaged, the tokenizer
-                does not support `dropout`, or `samples` is above 1 without it.
+            ValueError: If no pair is left, an existing store is damaged, the tokenizer does not support
+                `dropout`, or `samples` is above 1 without it.
+            OSError: If `folder` is a file, or cannot be written to.
 
         Reference: [BPE-dropout (Provilkov et al., 2020)](https://arxiv.org/abs/1910.13267).
         """
         parent = Path(folder)
-        if parent.exists() and not parent.is_dir():
-            raise ValueError(f"`folder` must be a folder. Received a file: '{parent}'")
         if samples > 1 and not dropout:
             raise ValueError(
                 "Without `dropout`, all samples of a text are the same. Leave out `samples`, or pass a "
@@ -198,17 +190,15 @@ class TokenStore:
     def __len__(self) -> int:
         return self.metadata["pairs"]
 
-    # Stores of earlier versions do not name these ids, which were always the same.
-
     @property
     def pad_token_id(self) -> int:
         """Id of the padding token of the tokenizer that made the store."""
-        return self.metadata.get("pad_token_id", PAD_TOKEN_ID)
+        return self.metadata["pad_token_id"]
 
     @property
     def start_token_id(self) -> int:
         """Id of the token that its decoder is fed first."""
-        return self.metadata.get("start_token_id", PAD_TOKEN_ID)
+        return self.metadata["start_token_id"]
 
     def source(self, index: int) -> np.ndarray:
         """Ids (S,) of the source sentence of a pair, end token included."""
@@ -261,14 +251,34 @@ def _write_store(
     wanted: dict[str, Any],
     progress: Progress,
 ) -> None:
-    dropped = pairs = 0
-    with _Writers(folder) as writers:
-        for position, chunk_pairs in _chunks(text, wanted.get("samples", 1)):
-            chunk = encoded_chunk(tokenizer, chunk_pairs, position, wanted)
-            writers.append(chunk)
-            dropped += chunk.dropped
-            pairs += chunk.pairs
-            progress.add(len(chunk_pairs))
+    size = max(tokenizer.vocabulary_size, target_size_of(tokenizer))
+    dtype = np.dtype("<u2" if size <= 2**16 else "<u4")
+    dropped, pairs, tokens = 0, 0, dict.fromkeys(SIDES, 0)
+    with contextlib.ExitStack() as stack:
+        ids, offsets = (
+            {side: stack.enter_context(open(folder / f"{side}.{kind}", "wb")) for side in SIDES}
+            for kind in ("ids", "offsets")
+        )
+        for side in SIDES:
+            offsets[side].write(np.zeros(1, OFFSETS).tobytes())
+        for position, chunk in _chunks(text, wanted.get("samples", 1)):
+            encoded = [
+                encode_side(tokenizer, texts, side, **_dropout(wanted, position, column))
+                for column, (side, texts) in enumerate(
+                    zip(SIDES, zip(*chunk, strict=True), strict=True)
+                )
+            ]
+            kept = [pair for pair in zip(*encoded, strict=True) if all(pair)]
+            dropped += len(chunk) - len(kept)
+            pairs += len(kept)
+            for column, side in enumerate(SIDES):
+                end = end_of(tokenizer, side)
+                rows = [[*pair[column], *end] for pair in kept]
+                ends = np.cumsum([tokens[side], *map(len, rows)], dtype=OFFSETS)[1:]
+                tokens[side] += sum(map(len, rows))
+                ids[side].write(np.fromiter(itertools.chain.from_iterable(rows), dtype).tobytes())
+                offsets[side].write(ends.tobytes())
+            progress.add(len(chunk))
     if not pairs:
         raise ValueError(
             f"No pair of sentences is left of {dropped}: every pair has an empty side. "
@@ -276,12 +286,12 @@ def _write_store(
         )
     metadata = dict(
         wanted,
-        dtype=ids_type(tokenizer).str,
+        dtype=dtype.str,
         pairs=pairs,
         # Each sample drops the same pairs.
         dropped_empty=dropped // wanted.get("samples", 1),
-        source_tokens=writers.tokens["source"],
-        target_tokens=writers.tokens["target"],
+        source_tokens=tokens["source"],
+        target_tokens=tokens["target"],
         vocabulary_size=tokenizer.vocabulary_size,
         target_vocabulary_size=target_size_of(tokenizer),
         # A tokenizer of the user's own need not name these.
@@ -289,26 +299,6 @@ def _write_store(
         start_token_id=getattr(tokenizer, "start_token_id", PAD_TOKEN_ID),
     )
     STORE.seal(folder, metadata)
-
-
-class _Writers(contextlib.ExitStack):
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        names = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]
-        self._files = {name: self.enter_context(open(folder / name, "wb")) for name in names}
-        self.tokens = dict.fromkeys(SIDES, 0)
-        for side in SIDES:
-            self._write(f"{side}.offsets", np.zeros(1, OFFSETS))
-
-    def append(self, chunk: TokenChunk) -> None:
-        """Append the sentences of a chunk and count their tokens."""
-        for side in SIDES:
-            self._write(f"{side}.ids", chunk.ids[side])
-            self._write(f"{side}.offsets", self.tokens[side] + chunk.ends[side])
-            self.tokens[side] += len(chunk.ids[side])
-
-    def _write(self, name: str, numbers: np.ndarray) -> None:
-        self._files[name].write(numbers.tobytes())
 
 
 def _chunks(
@@ -324,5 +314,10 @@ def _chunks(
             yield (sample, number), chunk
 
 
-def _mapped(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
-    return np.memmap(path, dtype, mode="r", shape=(count,))
+def _dropout(settings: Mapping[str, Any], position: tuple[int, int], column: int) -> dict[str, Any]:
+    """Return the arguments of `Tokenizer.encode` for one side of a chunk, whose position is in the seed."""
+    if "dropout" not in settings:
+        return {}
+    entropy = [settings["seed"], *position, column]
+    seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+    return {"dropout": settings["dropout"], "seed": seed}

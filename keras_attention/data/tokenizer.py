@@ -11,7 +11,7 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 
-from keras_attention.data.imported_pieces import SIDES, ImportedPieces
+from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.data.joints import Joints
 from keras_attention.data.learned_tokenizer import (
     END_TOKEN_ID,
@@ -19,9 +19,9 @@ from keras_attention.data.learned_tokenizer import (
     UNKNOWN_TOKEN_ID,
     LearnedTokenizer,
 )
-from keras_attention.data.normalization import NORMALIZATIONS, normalized_texts
-from keras_attention.data.presegmented import PresegmentedVocabulary
-from keras_attention.data.saved_tokenizer import SavedTokenizer, tokenizer_fingerprint
+from keras_attention.data.normalization import NONE, USUAL, normalized_texts, with_normalization
+from keras_attention.data.presegmented import SIDES, PresegmentedVocabulary
+from keras_attention.data.saved_tokenizer import SavedTokenizer
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.symbols import (
     ManyLanguages,
@@ -30,7 +30,7 @@ from keras_attention.data.symbols import (
     language_tags,
 )
 from keras_attention.data.word_pieces import WordPieces
-from keras_attention.utils.checks import check_choice, check_integer, check_number
+from keras_attention.utils.checks import check_choice, check_integer, check_number, check_text
 from keras_attention.utils.sides import start_of
 
 # Each encodes and decodes, and knows its pieces.
@@ -65,9 +65,6 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         model: The trained model, as bytes: a SentencePiece model ("bpe"), or UTF-8 text with
             one piece per line ("wordpiece", "presegmented"), or what `ImportedPieces.model` returns.
         algorithm: `"bpe"`, `"wordpiece"`, `"presegmented"` or `"imported"`. Defaults to `"bpe"`.
-        normalization: How text is normalised: see `normalization.normalize`. A tokenizer that an earlier
-            version saved has `"nfc"`, which keeps invisible characters. Defaults to `"nfc_visible"`, and to
-            `"none"` for `"imported"`, which takes no other.
         source_prefix: Text that is put before every source that is encoded, such as the tag `"<2de>"`. It may
             be set later, too. Defaults to None.
         source_language, target_language: See `in_languages`. Default to None.
@@ -76,6 +73,8 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         languages: Id of each language's code, of the tokenizer of a model for many languages; else empty.
         tags: Each language that a tag before the source can name, with its tag: `"fra"` with `">>fra<<"`, as
             in OPUS-MT's models for many languages, or `"de"` with `"<2de>"`, of `symbols`.
+        normalization: How text is normalised: `"nfc_visible"`, see `normalization.normalize`, or `"none"` if
+            the tokenizer is imported.
         symbols: The symbols that `train` was given, which are one piece wherever they stand.
         vocabulary_size: Number of ids, of the source if the target has ids of its own.
         target_vocabulary_size: Number of ids of the target.
@@ -83,8 +82,8 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
             does.
 
     Raises:
-        ValueError: If `algorithm` or `normalization` is unknown, `model` is not a model of it, or a
-            SentencePiece model has no padding or no end piece.
+        ValueError: If `algorithm` is unknown, `model` is not a model of it, or a SentencePiece model has no
+            padding or no end piece.
 
     Example:
 
@@ -112,32 +111,26 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         self,
         model: bytes,
         algorithm: str = "bpe",
-        normalization: str | None = None,
         source_prefix: str | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
     ) -> None:
         check_choice("algorithm", algorithm, ALGORITHMS)
-        usual = NORMALIZATIONS[:-1] if algorithm != "imported" else NORMALIZATIONS[-1:]
-        normalization = usual[0] if normalization is None else normalization
-        check_choice("normalization", normalization, usual)
         if not isinstance(model, bytes | bytearray):
             raise ValueError(f"`model` must be bytes. Received: {type(model).__name__}")
         self.algorithm = algorithm
-        self.normalization = normalization
+        self.normalization = NONE if algorithm == "imported" else USUAL
         self._model = bytes(model)
         self._pieces = ALGORITHMS[self.algorithm](self._model)
-        self.vocabulary_size = self.target_vocabulary_size = self._pieces.vocab_size()
-        if isinstance(self._pieces, ImportedPieces | SentencePieces):
-            self.__dict__.update(self._pieces.special_ids)
-            self.unknown_token_id = self._pieces.unknown_id()
-        if isinstance(self._pieces, ImportedPieces):
-            self.target_unknown_token_id = self._pieces.unknown_id("target")
-            self.target_vocabulary_size = self._pieces.vocab_size("target")
-            self.ends_source = self._pieces.ends_source
-        self.symbols: tuple[str, ...] = getattr(self._pieces, "symbols", ())
-        self.languages: Mapping[str, int] = getattr(self._pieces, "languages", {})
-        pieces = getattr(self._pieces, "source_pieces", self.symbols)
+        self.__dict__.update(self._pieces.ids)
+        self._names = self._pieces.names
+        self.vocabulary_size, self.target_vocabulary_size = (
+            len(self._names[side]) for side in SIDES
+        )
+        self.ends_source = self._pieces.ends_source
+        self.symbols: tuple[str, ...] = self._pieces.symbols
+        self.languages: Mapping[str, int] = self._pieces.languages
+        pieces = self._names["source"] if algorithm == "imported" else self.symbols
         self.tags: Mapping[str, str] = {} if self.languages else language_tags(pieces)
         self.source_language = check_language("source_language", source_language, self.languages)
         known = self.target_languages
@@ -193,13 +186,14 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         Raises:
             ValueError: If a text is not a str, or `dropout` or `seed` does not fit.
         """
+        check_choice("side", side, SIDES)
         given = [texts] if isinstance(texts, str) else texts
         normalized = list(normalized_texts(given, self.normalization))
         if side == "source" and self.source_prefix is not None:
             prefix = f"{self.source_prefix} "
             normalized = [prefix + text if text.strip() else text for text in normalized]
         if dropout == 0:
-            rows = self._pieces.encode(normalized, *self._side(side))
+            rows = self._pieces.encode(normalized, side)
         elif not isinstance(self._pieces, SentencePieces):
             raise ValueError(
                 f"`dropout` needs a 'bpe' tokenizer. Received: algorithm={self.algorithm!r}"
@@ -207,7 +201,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         else:
             check_number("dropout", dropout, least=0, below=1)
             seed = check_integer("seed", seed)  # `dropout` needs one.
-            rows = self._pieces.encode_with_dropout(normalized, dropout, seed)
+            rows = self._pieces.dropout.encode(normalized, dropout, seed)
         if self.languages:
             code = self.language_id(side)
             before, after = [code], []
@@ -247,21 +241,20 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         if not isinstance(rows, list):
             raise ValueError(f"`ids` must be a sequence of ids, or several. Received: {ids!r}")
         trimmed = [self._without_special(row, side) for row in ([rows] if single else rows)]
-        texts = self._pieces.decode(trimmed, *self._side(side))
+        texts = self._pieces.decode(trimmed, side)
         decoded = list(normalized_texts(texts, self.normalization))
         return decoded[0] if single else decoded
 
     def tokens(self, text: str, side: str = "source") -> list[str]:
         """Return the subwords of a text, for display; in "bpe", "▁" marks the start of a word."""
-        if not isinstance(text, str):
-            raise ValueError(f"`text` must be a str. Received: {text!r}")
-        return [self.id_to_token(token_id, side) for token_id in self.encode(text, side=side)]
+        ids = self.encode(check_text("text", text), side=side)
+        return [self.id_to_token(token_id, side) for token_id in ids]
 
     def id_to_token(self, token_id: int, side: str = "target") -> str:
         """Return the subword with this id, for display."""
         token_id = check_integer("token_id", token_id)
         self._check_ids([token_id], side)
-        return self._pieces.id_to_piece(token_id, *self._side(side))
+        return self._names[side][token_id]
 
     def sentence_piece_models(self) -> dict[str, bytes]:
         """Return the SentencePiece models of `"source"` and `"target"`, for programs that read such models.
@@ -277,7 +270,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
             return {}
         if isinstance(pieces, ImportedPieces):
             return {} if pieces.source_prefix or pieces.languages else pieces.models()
-        if not isinstance(pieces, SentencePieces) or self.normalization != NORMALIZATIONS[0]:
+        if not isinstance(pieces, SentencePieces):
             return {}
         return dict.fromkeys(SIDES, self.normalizing().model)
 
@@ -290,17 +283,9 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         Raises:
             ImportError: If protobuf is not installed, which writes the normalisation.
         """
-        if self.algorithm != "bpe" or self.normalization != NORMALIZATIONS[0]:
+        if self.algorithm != "bpe":
             return self
-        from keras_attention.data.normalization import with_normalization
-
-        model = with_normalization(self._model)
-        return Tokenizer(model, self.algorithm, self.normalization, self.source_prefix)
-
-    def _side(self, side: str) -> tuple[str, ...]:
-        """Return the further argument that the pieces of a tokenizer with two sides take."""
-        check_choice("side", side, SIDES)
-        return (side,) if isinstance(self._pieces, ImportedPieces) else ()
+        return Tokenizer(with_normalization(self._model), source_prefix=self.source_prefix)
 
     def is_mostly_unknown(self, ids: Sequence[int]) -> bool:
         """Whether a text consists mostly of what the vocabulary lacks.
@@ -318,8 +303,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         """Known letters of each id, or -1 for an unknown character or word."""
         familiarity = []
         has_bytes = self.algorithm in ("bpe", "imported")
-        for token_id in range(self.vocabulary_size):
-            piece = self._pieces.id_to_piece(token_id, *self._side("source"))
+        for piece in self._names["source"]:
             byte = re.fullmatch("<0x(..)>", piece) if has_bytes else None
             letters = sum(map(str.isalpha, piece))
             if byte:  # Only the first byte of a character counts.
@@ -336,31 +320,20 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
     @functools.cached_property
     def joints(self) -> Joints:
         """Which tokens of the target are joined to one word."""
-        side = self._side("target")
-        pieces = [self._pieces.id_to_piece(i, *side) for i in range(self.target_vocabulary_size)]
-        joints = Joints.of_pieces(pieces, **self._pieces.joined_by)
+        joints = Joints.of_pieces(self._names["target"], **self._pieces.joined_by)
         special = [self.pad_token_id, self.end_token_id, *self.languages.values()]
         joints.goes_on[special] = joints.continues[special] = False
         return joints
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What the libraries hold for a model cannot be copied to another process, the model can.
-        settings = (
-            self.normalization,
-            self.source_prefix,
-            self.source_language,
-            self.target_language,
-        )
-        return type(self), (self._model, self.algorithm, *settings)
+        languages = self.source_language, self.target_language
+        return type(self), (self._model, self.algorithm, self.source_prefix, *languages)
 
     @property
     def model(self) -> bytes:
         """The trained model, as the argument of this name."""
         return self._model
-
-    def fingerprint(self) -> str:
-        """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
-        return tokenizer_fingerprint(*self.__reduce__()[1])
 
     def _without_special(self, row: Any, side: str) -> list[int]:
         try:
@@ -373,7 +346,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         return [token_id for token_id in ids if token_id != self.pad_token_id]
 
     def _check_ids(self, ids: list[int], side: str) -> None:
-        size = self.vocabulary_size if side == "source" else self.target_vocabulary_size
+        size = len(self._names[check_choice("side", side, SIDES)])
         if ids and not 0 <= min(ids) <= max(ids) < size:
             raise ValueError(
                 f"Token ids must be from 0 to {size - 1}, the vocabulary of this "

@@ -24,11 +24,6 @@ class Part:
     address: str  # address of the archive, after `STATMT`
     member: str  # name of the files in it, with {language} as a placeholder
 
-    @property
-    def archive(self) -> str:
-        """File name of the archive."""
-        return self.address.rpartition("/")[2]
-
     def file(self, language: str) -> str:
         """File name of one side."""
         return self.member.format(language=language).rpartition("/")[2]
@@ -170,7 +165,8 @@ def _downloaded_wmt14(
                 part.member.format(language=language): folder / part.file(language)
                 for language in languages
             }
-            _fetch_members(folder, base_url + part.address, part.archive, members)
+            archive = part.address.rpartition("/")[2]
+            _fetch_members(folder, base_url + part.address, archive, members)
         held_out = {split: _newstest(folder, split, languages) for split in HELD_OUT}
     files = [[folder / part.file(language) for language in languages] for part in parts]
     return ChainedPairs([FilePairs(*pair) for pair in files]), held_out
@@ -183,14 +179,7 @@ def _fetch_members(folder: Path, url: str, archive: str, members: dict[str, Path
             check_recorded(path, f"Delete '{path}' to read it from {archive} again")
     absent = {member: path for member, path in members.items() if not path.exists()}
     if absent:
-        file = download(
-            url,
-            folder / archive,
-            None,
-            validate=check_is_archive,
-            max_bytes=LARGEST_ARCHIVE,
-        )
-        extract(file, absent)
+        extract(download(url, folder / archive, check_is_archive, LARGEST_ARCHIVE), absent)
 
 
 def _newstest(folder: Path, split: str, languages: tuple[str, str]) -> FilePairs:

@@ -7,10 +7,11 @@ import functools
 import itertools
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from keras_attention.data.presegmented import SPECIAL_TOKENS, UNKNOWN_ID, listed_pieces
+from keras_attention.data.presegmented import SIDES, SPECIAL_TOKENS, UNKNOWN_ID, ListedPieces
 from keras_attention.data.symbols import SYMBOL, pattern_of
+from keras_attention.utils.lazily import needed
 
 UNKNOWN_TEXT = " ⁇ "  # as SentencePiece has it
 RUNS = re.compile(r"[^\W_]+|[\W_]+")  # of letters and digits, and of others
@@ -35,25 +36,19 @@ def split_words(text: str) -> list[str]:
 def _with_symbols(text: str, symbols: re.Pattern[str]) -> list[str]:
     """Like `split_words`, but symbols stay whole, and so does a single space beside one."""
     words: list[str] = []
-    end = 0
-    for match in [*symbols.finditer(text), None]:
-        runs = RUNS.findall(text[end : match.start() if match else len(text)])
+    parts = symbols.split(text)
+    for place, part in enumerate(parts):
+        is_symbol, is_last = place % 2 == 1, place == len(parts) - 1
+        runs = [part] if is_symbol else RUNS.findall(part)
         for number, run in enumerate(runs):
-            is_beside = (number == 0 and end > 0) or (number == len(runs) - 1 and match)
+            is_beside = (number == 0 and place > 0) or (number == len(runs) - 1 and not is_last)
             if run != " " or is_beside:
                 words.append(run)
-        if match:
-            words.append(match[0])
-            end = match.end()
     return words
 
 
 def _short_words(counts: collections.Counter[str]) -> collections.Counter[str]:
-    """Return the counts, with the parts of long words in their place, such as sentences without spaces.
-
-    >>> _short_words(collections.Counter({"word": 2, "y" * 51: 3}))
-    Counter({'yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy': 3, 'y': 3, 'word': 2})
-    """
+    """Return the counts, with the parts of long words in their place, such as sentences without spaces."""
     short: collections.Counter[str] = collections.Counter()
     for word, count in counts.items():
         for begin in range(0, len(word), LONGEST_WORD):
@@ -73,16 +68,18 @@ def join_words(words: Iterable[str]) -> str:
     return text
 
 
-class WordPieces:
-    """Greedy longest-match subwords, with the methods of a SentencePiece processor that we need.
+class WordPieces(ListedPieces):
+    """Greedy longest-match subwords.
 
     A word with an unknown character becomes the unknown token, which decodes as "⁇".
     """
 
-    joined_by: Mapping[str, str] = {"before": "##"}
+    joined_by = {"before": "##"}
 
     def __init__(self, model: bytes) -> None:
-        self._tokens = listed_pieces(model, "word-pieces")
+        super().__init__(model, "word-pieces")
+        shown = [re.sub(f"^{JOINER}", "##", token) for token in self._tokens]
+        self.names = dict.fromkeys(SIDES, shown)
         self._ids = {token: index for index, token in enumerate(self._tokens)}
         self._longest = max(map(len, self._tokens))
         self.symbols = tuple(filter(SYMBOL.fullmatch, self._tokens[len(SPECIAL_TOKENS) :]))
@@ -96,21 +93,18 @@ class WordPieces:
         keras-hub's trainer does the same, but moves each sentence to TensorFlow and back to count its
         words.
         """
-        try:
-            from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
-        except ImportError as error:
-            raise ImportError(
-                "Training word-pieces needs tensorflow and tensorflow-text: "
-                "`pip install tensorflow tensorflow-text`, or use algorithm='bpe'."
-            ) from error
-
+        trainer = needed(
+            "tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib",
+            "Training word-pieces needs tensorflow and tensorflow-text: "
+            "`pip install tensorflow tensorflow-text`, or use algorithm='bpe'.",
+        )
         reserved = list(SPECIAL_TOKENS)
         pattern = pattern_of(symbols)
         if pattern is not None:
             sentences = (pattern.sub(" ", sentence) for sentence in sentences)
             reserved += [*symbols, " "]  # A space beside a symbol is a piece of its own.
         counts = collections.Counter(itertools.chain.from_iterable(map(split_words, sentences)))
-        pieces = wordpiece_tokenizer_learner_lib.learn(
+        pieces = trainer.learn(
             _short_words(counts),
             vocabulary_size,
             reserved,
@@ -139,16 +133,7 @@ class WordPieces:
             )
         return model
 
-    def vocab_size(self) -> int:
-        """Return the number of ids."""
-        return len(self._tokens)
-
-    def id_to_piece(self, token_id: int) -> str:
-        """Return the piece for display: "##" marks one inside a word."""
-        return re.sub(f"^{JOINER}", "##", self._tokens[token_id])
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text."""
+    def encode(self, texts: list[str], side: str = "source") -> list[list[int]]:
         return [
             list(itertools.chain.from_iterable(map(self._encode_word, self._split(text))))
             for text in texts
@@ -157,8 +142,7 @@ class WordPieces:
     def _split(self, text: str) -> list[str]:
         return split_words(text) if self._pattern is None else _with_symbols(text, self._pattern)
 
-    def decode(self, rows: list[list[int]]) -> list[str]:
-        """Text of each row of ids."""
+    def decode(self, rows: list[list[int]], side: str = "target") -> list[str]:
         return [join_words(self._words(row)) for row in rows]
 
     def _words(self, row: list[int]) -> list[str]:

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_attention.data.normalization import INVISIBLE, NORMALIZATIONS
+from keras_attention.data.normalization import INVISIBLE
 from keras_attention.decoding.hypotheses import (
     NO_HYPOTHESIS,
     BeamSearchResult,
@@ -85,15 +85,13 @@ class TextOperations:
         self._pad, self._end = tokenizer.pad_token_id, tokenizer.end_token_id
         prefix = tokenizer.source_prefix
         self._prefixes = {"source": "" if prefix is None else f"{prefix} ", "target": ""}
-        self._keeps_invisible = tokenizer.normalization != NORMALIZATIONS[0]
         spaces = [c for c in map(chr, range(LAST_SPACE + 1)) if c.isspace()]
         self._invisible = _escaped(INVISIBLE.pattern)
         self._spaces = _escaped(f"[{''.join(spaces)}\u2581]") + "+"
 
     def normalize(self, texts: Any) -> Any:
         """Do `data.normalization.normalize`."""
-        if not self._keeps_invisible:
-            texts = tf.strings.regex_replace(texts, self._invisible, "")
+        texts = tf.strings.regex_replace(texts, self._invisible, "")
         texts = self._normalize_utf8(texts, "NFC")
         return tf.strings.strip(tf.strings.regex_replace(texts, self._spaces, " "))
 

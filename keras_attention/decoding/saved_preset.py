@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import keras_attention
-from keras_attention.data.formats.loaded import Loaded
+from keras_attention.data.formats.common import Loaded
 from keras_attention.data.formats.own_preset import (
     CARD,
     CARD_TEXT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from keras_attention.data.formats.own_preset import PRESET, TOKENIZER, read_manifest
+from keras_attention.data.formats.own_preset import PRESET, TOKENIZER
 from keras_attention.data.presets import load, preset_folder
 from keras_attention.decoding.saved_preset import best_translations, routes
 from keras_attention.decoding.translator import Translator
@@ -55,7 +55,7 @@ def verify_preset(preset: str | os.PathLike[str]) -> VerifiedPreset:
     (5, 'plain')
     """
     folder = preset_folder(preset)
-    manifest, found = read_manifest(folder), load(folder)
+    manifest, found = PRESET.read(folder), load(folder)
     entries = [
         Settings(entry if isinstance(entry, dict) else {}, folder / PRESET.manifest)
         for entry in manifest["sample"]

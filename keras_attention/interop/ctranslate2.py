@@ -11,14 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_attention.interop.export_folder import (
-    TARGET_TOKENIZER_FOLDER,
-    TOKENIZER_FOLDER,
-    Languages,
-    begin_export,
-    save_tokenizer,
-    write_manifest,
-)
+from keras_attention.interop import export_folder
 from keras_attention.interop.foreign import flat_parts
 from keras_attention.spec import AttentionSpec, BlockSpec, NormSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
@@ -58,7 +51,7 @@ def export_ctranslate2(
     max_length: Count = 2048,
     overwrite: bool = False,
     target_tokenizer: Any = None,
-    languages: Languages = None,
+    languages: export_folder.Languages = None,
 ) -> Path:
     """Write a `Transformer` as a folder that `ctranslate2.Translator` loads.
 
@@ -126,7 +119,9 @@ def export_ctranslate2(
     """
     target = tokenizer if target_tokenizer is None else target_tokenizer
     needed = ("id_to_token", "save")
-    spec, path = begin_export(model, tokenizer, folder, overwrite, *needed, target=target)
+    spec, path = export_folder.begin_export(
+        model, tokenizer, folder, overwrite, *needed, target=target
+    )
     check_exportable(spec)
     with atomic_folder(path, replace=overwrite) as partial:
         write_model(spec, tokenizer, partial, quantization, max_length, target)
@@ -136,10 +131,10 @@ def export_ctranslate2(
             models = given.sentence_piece_models() if is_imported else {}
             if side in models:
                 (partial / f"{side}.spm").write_bytes(models[side])
-        save_tokenizer(tokenizer, partial / TOKENIZER_FOLDER)
+        export_folder.save_tokenizer(tokenizer, partial / export_folder.TOKENIZER_FOLDER)
         if target is not tokenizer:
-            save_tokenizer(target, partial / TARGET_TOKENIZER_FOLDER)
-        write_manifest(partial, "ctranslate2", languages, quantization=quantization)
+            export_folder.save_tokenizer(target, partial / export_folder.TARGET_TOKENIZER_FOLDER)
+        export_folder.write_manifest(partial, "ctranslate2", languages, quantization=quantization)
     return path
 
 
@@ -155,7 +150,6 @@ def write_model(
 
     The tokenizers need `vocabulary_size`, `id_to_token` and `unknown_token_id` alone.
     """
-    check_exportable(spec)
     # Copies: CTranslate2 quantizes in place, and an array may share the model's memory.
     copies = spec.map_weights(lambda weight: as_array(weight).copy())
     theirs = _specification(copies, tokenizer, target_tokenizer or tokenizer, max_length)

@@ -5,35 +5,16 @@ Shape letters: D hidden_dim, V vocabulary, L positions.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_attention.interop import foreign
 from keras_attention.interop.ctranslate2 import MODEL_FILE
 from keras_attention.interop.ctranslate2_variables import Variables, read_variables
-from keras_attention.interop.foreign import (
-    POSITIONS,
-    Settings,
-    as_transformers,
-    attention_of,
-    checked,
-    read_foreign_json,
-)
-from keras_attention.spec.parts import (
-    BlockSpec,
-    DenseSpec,
-    EmbeddingSpec,
-    FeedForwardSpec,
-    NormSpec,
-    PositionsSpec,
-    SpecError,
-    StackSpec,
-    sinusoid,
-)
+from keras_attention.spec import parts
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile
 
@@ -47,30 +28,21 @@ EPSILON, RMS_EPSILON = 1e-5, 1e-6  # CTranslate2's, if the settings have none
 COMPUTED_POSITIONS = 2048
 PAD, END = 0, 1  # In the spec.
 # Settings of how results are shown, and of one table of embeddings.
-IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge")
+IGNORED = "(.*/)?(alignment_layer|alignment_heads|embeddings_merge)"
 
 
 class CTranslate2Model(NamedTuple):
-    """A model in CTranslate2's format.
-
-    Attributes:
-        spec: The spec.
-        source_pieces: Token of each id of the source.
-        target_pieces: The same of the target.
-        unknown: The unknown token.
-        source_prefix: Tokens that every source begins with.
-        ends_source: Whether every source ends with the end token.
-    """
+    """A model in CTranslate2's format."""
 
     spec: TransformerSpec
-    source_pieces: list[str]
+    source_pieces: list[str]  # token of each id of the source
     target_pieces: list[str]
-    unknown: str
-    source_prefix: list[str]
-    ends_source: bool
+    unknown: str  # the unknown token
+    source_prefix: list[str]  # tokens that every source begins with
+    ends_source: bool  # whether every source ends with the end token
 
 
-def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2Model:
+def read_ctranslate2(folder: Path, positions: str = foreign.POSITIONS[0]) -> CTranslate2Model:
     """Read a model in CTranslate2's format, with weights of any type.
 
     Ids are 0 for padding and 1 for the end of a sentence, in source and target; then come the other tokens
@@ -79,20 +51,10 @@ def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2
 
     If the model was converted from Marian, CTranslate2 computes other positions than those of its
     training: `"as_trained"` takes the latter, `"as_transformers"` CTranslate2's.
-
-    Raises:
-        DamagedFile: If a file is cut off or changed.
-        ValueError: If the model has something that a spec cannot describe, or the vocabularies do not fit.
     """
     path = folder / MODEL_FILE
-    variables = read_variables(path)
-    if variables.have_integers():
-        # What is missing or unknown is found before 8-bit weights are widened, to four times the file's size.
-        variables.are_zeros = True
-        checked(lambda: _Reader(folder, variables).spec(positions), path)
-        variables.are_zeros = False
-    model = _Reader(folder, variables)
-    spec = checked(lambda: model.spec(positions), path)
+    model = _Reader(folder, read_variables(path))
+    spec = foreign.checked(lambda: model.spec(positions), path)
     return CTranslate2Model(
         spec,
         model.pieces("source"),
@@ -119,15 +81,12 @@ def _read_vocabularies(folder: Path) -> tuple[list[str], list[str], bool]:
 def _read_vocabulary(folder: Path, name: str) -> list[str] | None:
     path = folder / f"{name}.json"
     if path.is_file():
-        tokens = read_foreign_json(path, list)
+        tokens = foreign.read_foreign_json(path, list)
     else:
         path = folder / f"{name}.txt"
         if not path.is_file():
             return None
-        try:
-            tokens = path.read_bytes().decode().removesuffix("\n").split("\n")
-        except UnicodeDecodeError as error:
-            raise DamagedFile(f"'{path}' is damaged: it is no UTF-8 text ({error}).") from None
+        tokens = foreign.read_foreign_text(path).removesuffix("\n").split("\n")
     if not all(isinstance(token, str) for token in tokens) or len(set(tokens)) < len(tokens):
         raise DamagedFile(f"'{path}' must hold tokens, each of them once.")
     return tokens
@@ -139,8 +98,7 @@ class _Reader:
     def __init__(self, folder: Path, variables: Variables) -> None:
         self._variables = variables
         config = folder / CONFIG_FILE
-        values = read_foreign_json(config, dict) if config.is_file() else {}
-        self._settings = Settings(values, config)
+        self._settings = foreign.Settings.of_file(config)
         self.unknown = self._settings.get("unk_token", str, "<unk>")
         *vocabularies, self._is_shared = _read_vocabularies(folder)
         # An unknown token that is not listed is the last, as in CTranslate2.
@@ -158,10 +116,6 @@ class _Reader:
                 "language in its place, as in mBART-25. Put the code there, such as 'ro_RO'."
             )
         self._start = self._settings.get("decoder_start_token", str, start)
-        if variables.name not in HEADS:
-            raise variables.unfit(
-                f"it is a {variables.name!r}, not an encoder-decoder: read are {list(HEADS)}"
-            )
         self._is_marian = bool(variables.scalar("decoder/start_from_zero_embedding", 0))
         self._pad: str | None = None
         self._orders: dict[str, list[int]] = {}
@@ -182,9 +136,13 @@ class _Reader:
 
     def spec(self, positions: str) -> TransformerSpec:
         """Return the whole model."""
+        if (name := self._variables.name) not in HEADS:
+            raise parts.SpecError(
+                f"it is a {name!r}, not an encoder-decoder: read are {list(HEADS)}"
+            )
         tables = {
-            side: self._variables.table(names)
-            for side, names in (
+            side: self._variables.first([f"{layer}/weight" for layer in layers])
+            for side, layers in (
                 ("source", ("encoder/embeddings_0", "encoder/embeddings")),
                 ("target", ("decoder/embeddings", "decoder/embeddings_0")),
             )
@@ -197,10 +155,7 @@ class _Reader:
             self._stack(kind, layout)
             for kind, layout in zip(("encoder", "decoder"), layouts, strict=True)
         )
-        if unknown := self._variables.unread(IGNORED):
-            raise SpecError(
-                f"it has further variables, such as {unknown[:3]}, of which nothing is known"
-            )
+        self._variables.refuse_unread(IGNORED)
         spec = TransformerSpec(
             source,
             encoder,
@@ -211,56 +166,56 @@ class _Reader:
             suppressed_token_ids=(PAD,) if self._pad is None else (),
         )
         is_marian = any(layout.layout == "halves" for layout in layouts)
-        return as_transformers(spec) if is_marian and positions == "as_transformers" else spec
+        return (
+            foreign.as_transformers(spec) if is_marian and positions == "as_transformers" else spec
+        )
 
     def _arrange(self, tables: dict[str, np.ndarray]) -> None:
         """Find the row of each id: that of padding, of the end, then all others; -1 for a zero row."""
         for side, table in tables.items():
             tokens = self._tokens[side]
             if len(tokens) != len(table):
-                raise SpecError(
+                raise parts.SpecError(
                     f"its {side} vocabulary has {len(tokens)} tokens, its table {len(table)} rows"
                 )
         rows = {side: {t: i for i, t in enumerate(self._tokens[side])} for side in tables}
-        # If all are zeros for now, the order with one more row fits, too.
-        has_zero = not self._variables.are_zeros and all(
+        has_zero = all(
             self._start in rows[side] and not tables[side][rows[side][self._start]].any()
             for side in tables
         )
         if self._start not in rows["target"] and not self._is_marian:
-            raise SpecError(f"its target vocabulary lacks the start token {self._start!r}")
+            raise parts.SpecError(f"its target vocabulary lacks the start token {self._start!r}")
         if has_zero and not self._is_marian:
             self._pad = self._start
         for side, ids in rows.items():
             first = [-1 if self._pad is None else ids[self._pad], ids.get(self._end, -1)]
             if first[1] < 0 and (side == "target" or self.ends_source):
-                raise SpecError(f"its {side} vocabulary lacks the end token {self._end!r}")
+                raise parts.SpecError(f"its {side} vocabulary lacks the end token {self._end!r}")
             self._orders[side] = [*first, *(i for i in ids.values() if i not in first)]
 
     def _embeddings(
         self, tables: dict[str, np.ndarray]
-    ) -> tuple[EmbeddingSpec, EmbeddingSpec | None, int]:
+    ) -> tuple[parts.EmbeddingSpec, parts.EmbeddingSpec | None, int]:
         """Return the table of the source, that of the target if it is another, and the start token's id."""
         scales = {
             side: self._scale(kind, tables[side].shape[1])
             for side, kind in (("source", "encoder"), ("target", "decoder"))
         }
-        projection = self._variables.matrix("decoder/projection/weight")
+        projection = self._variables.array("decoder/projection/weight", 2)
         bias = self._variables.optional("decoder/projection/bias")
         order = self._orders["target"]
         if len(projection) != len(order) - order.count(-1):
-            raise SpecError(
+            raise parts.SpecError(
                 f"its softmax matrix has {len(projection)} rows, its vocabulary "
                 f"{len(self._tokens['target'])} tokens"
             )
         arranged = {
-            side: _rows(table, self._orders[side])
-            * (1 if self._variables.are_zeros else np.float32(scales[side]))
+            side: _rows(table, self._orders[side]) * np.float32(scales[side])
             for side, table in tables.items()
         }
         softmax = _rows(projection, order)
         is_tied = np.array_equal(arranged["target"][1:], softmax[1:])
-        target = EmbeddingSpec(
+        target = parts.EmbeddingSpec(
             softmax if is_tied else arranged["target"],
             None if is_tied else softmax.T.copy(),
             None if bias is None else _rows(bias, order),
@@ -271,7 +226,7 @@ class _Reader:
         is_one = self._is_shared and np.array_equal(arranged["source"][1:], arranged["target"][1:])
         if is_one:
             return target, None, start
-        return EmbeddingSpec(arranged["source"], pad_token_id=PAD), target, start
+        return parts.EmbeddingSpec(arranged["source"], pad_token_id=PAD), target, start
 
     def _scale(self, kind: str, dim: int) -> float:
         """Return what a table is multiplied by so that `sqrt(D)` times it is the embedding."""
@@ -283,35 +238,38 @@ class _Reader:
                 return 1.0 if math.isclose(value, root, rel_tol=1e-6) else value / root
         return 1.0
 
-    def _positions(self, kind: str, dim: int, positions: str) -> PositionsSpec:
+    def _positions(self, kind: str, dim: int, positions: str) -> parts.PositionsSpec:
         table = self._variables.optional(f"{kind}/position_encodings/encodings")
         if table is None:
             numbers = np.arange(1, COMPUTED_POSITIONS + 1)
-            return PositionsSpec("learned", sinusoid(numbers, dim, "halves"))
+            return parts.PositionsSpec("learned", parts.sinusoid(numbers, dim, "halves"))
         if table.ndim == 3 and len(table) == 1:
             table = table[0]
+        numbers = np.arange(len(table))
         for layout in ("interleaved", "halves"):
-            if _are_all(table, functools.partial(sinusoid, hidden_dim=dim, layout=layout)):
-                return PositionsSpec(layout)
+            if _is_near(table, parts.sinusoid(numbers, dim, layout)):
+                return parts.PositionsSpec(layout)
         # Marian was trained with the layout "halves", and converters write the paper's frequencies.
         order = [*range(0, dim, 2), *range(1, dim, 2)]
-        if self._is_marian and _are_all(table, lambda rows: sinusoid(rows, dim)[:, order]):
-            return PositionsSpec("halves")
-        return PositionsSpec("learned", table)
+        if self._is_marian and _is_near(table, parts.sinusoid(numbers, dim)[:, order]):
+            return parts.PositionsSpec("halves")
+        return parts.PositionsSpec("learned", table)
 
-    def _stack(self, kind: str, positions: PositionsSpec) -> StackSpec:
+    def _stack(self, kind: str, positions: parts.PositionsSpec) -> parts.StackSpec:
         heads = self._setting(kind, "num_heads", HEADS[self._variables.name])
         activation = self._setting(kind, "activation", 0)
         if activation not in ACTIVATION_OF:
-            raise SpecError(f"its activation has the number {activation}; read are {ACTIVATION_OF}")
+            raise parts.SpecError(
+                f"its activation has the number {activation}; read are {ACTIVATION_OF}"
+            )
         if heads < 1:
-            raise SpecError(f"it has {heads} heads")
+            raise parts.SpecError(f"it has {heads} heads")
         pre_norm = bool(self._setting(kind, "pre_norm", 1))
-        blocks: list[BlockSpec] = []
+        blocks: list[parts.BlockSpec] = []
         while self._variables.has(f"{kind}/layer_{len(blocks)}/ffn/linear_0/weight"):
             name = f"{kind}/layer_{len(blocks)}"
             gate = f"{name}/ffn/linear_0_noact"
-            network = FeedForwardSpec(
+            network = parts.FeedForwardSpec(
                 self._dense(f"{name}/ffn/linear_0"),
                 self._dense(f"{name}/ffn/linear_1"),
                 ACTIVATION_OF[activation],
@@ -319,7 +277,7 @@ class _Reader:
             )
             is_decoder = kind == "decoder"
             blocks.append(
-                BlockSpec(
+                parts.BlockSpec(
                     self._attention(f"{name}/self_attention", heads, [3]),
                     self._norm(f"{name}/self_attention"),
                     network,
@@ -333,7 +291,7 @@ class _Reader:
             self._norm(kind, name) if self._variables.has(f"{kind}/{name}/gamma") else None
             for name in ("layer_norm", "layernorm_embedding")
         )
-        return StackSpec(positions, tuple(blocks), norm, embedding_norm)
+        return parts.StackSpec(positions, tuple(blocks), norm, embedding_norm)
 
     def _setting(self, kind: str, name: str, default: int) -> int:
         """Return a setting of a stack; older versions have one for both."""
@@ -342,49 +300,42 @@ class _Reader:
 
     def _attention(self, name: str, heads: int, joined: list[int]) -> Any:
         """Return attention; `joined` says how many of queries, keys and values each matrix holds."""
-        parts = []
+        maps = []
         for index, count in enumerate(joined):
             dense = self._dense(f"{name}/linear_{index}")
             width, rest = divmod(dense.kernel.shape[1], count)
             if rest:
-                raise SpecError(f"{name}/linear_{index} holds no {count} matrices of one width")
+                raise parts.SpecError(
+                    f"{name}/linear_{index} holds no {count} matrices of one width"
+                )
             for start in range(0, count * width, width):
                 part = slice(start, start + width)
                 bias = None if dense.bias is None else dense.bias[part]
-                parts.append(DenseSpec(dense.kernel[:, part], bias))
+                maps.append(parts.DenseSpec(dense.kernel[:, part], bias))
         scale = self._variables.scalar(f"{name}/queries_scale")
-        width = parts[0].kernel.shape[1]
+        width = maps[0].kernel.shape[1]
         factor = 1.0 if scale is None else float(scale) * math.sqrt(width / heads)
         if not math.isclose(factor, 1.0, rel_tol=1e-6):
-            query = parts[0]
+            query = maps[0]
             bias = None if query.bias is None else query.bias * np.float32(factor)
-            parts[0] = DenseSpec(query.kernel * np.float32(factor), bias)
-        return attention_of([*parts, self._dense(f"{name}/linear_{len(joined)}")], heads)
+            maps[0] = parts.DenseSpec(query.kernel * np.float32(factor), bias)
+        return foreign.attention_of([*maps, self._dense(f"{name}/linear_{len(joined)}")], heads)
 
-    def _dense(self, name: str) -> DenseSpec:
-        kernel = np.ascontiguousarray(self._variables.matrix(f"{name}/weight").T)
-        return DenseSpec(kernel, self._variables.optional(f"{name}/bias"))
+    def _dense(self, name: str) -> parts.DenseSpec:
+        kernel = np.ascontiguousarray(self._variables.array(f"{name}/weight", 2).T)
+        return parts.DenseSpec(kernel, self._variables.optional(f"{name}/bias"))
 
-    def _norm(self, name: str, kind: str = "layer_norm") -> NormSpec:
+    def _norm(self, name: str, kind: str = "layer_norm") -> parts.NormSpec:
         gamma = self._variables.array(f"{name}/{kind}/gamma")
         beta = self._variables.optional(f"{name}/{kind}/beta")
         usual = RMS_EPSILON if beta is None else EPSILON
         epsilon = self._settings.get("layer_norm_epsilon", float, usual)
-        return NormSpec(gamma, beta, epsilon)
+        return parts.NormSpec(gamma, beta, epsilon)
 
 
 def _rows(array: np.ndarray, order: list[int]) -> np.ndarray:
     """Return the rows of an array in an order; -1 is a row of zeros."""
     return np.pad(array, [(0, 1), *[(0, 0)] * (array.ndim - 1)])[order]
-
-
-def _are_all(table: np.ndarray, of_positions: Callable[[np.ndarray], np.ndarray]) -> bool:
-    """Return whether the rows of a table are those of their positions; some at a time, to save memory."""
-    places = np.arange(len(table))
-    return all(
-        _is_near(table[part], of_positions(part))
-        for part in np.array_split(places, 1 + len(table) // 256)
-    )
 
 
 def _is_near(table: np.ndarray, expected: np.ndarray) -> bool:

@@ -15,18 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.spec.parts import (
-    AttentionSpec,
-    DenseSpec,
-    EmbeddingSpec,
-    NonFiniteModel,
-    NormSpec,
-    PositionsSpec,
-    SpecError,
-    check_finite,
-    map_weights,
-    weight_fields,
-)
+from keras_attention.spec import parts
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile, json_bytes
 
@@ -79,61 +68,71 @@ class BinaryFile:
 
 
 class Arrays:
-    """Named arrays of another program, and which of them were read."""
+    """Named arrays of another program, and which of them were read.
 
-    def __init__(self, values: Mapping[str, np.ndarray], where: str) -> None:
-        self._values, self._where = values, where
+    Args:
+        values: The arrays by name, or what `widened` reads.
+        error: Makes an error, which names the file, of what is wrong.
+    """
+
+    def __init__(self, values: Mapping[str, Any], error: Callable[[str], ValueError]) -> None:
+        self.values, self.error = {**values}, error
         self._read: set[str] = set()
 
     def has(self, name: str) -> bool:
-        """Whether there is an array of this name."""
-        return name in self._values
+        return name in self.values
 
-    def array(self, name: str, axes: int = 1) -> np.ndarray:
-        """Return an array of so many axes in float32."""
-        if name not in self._values:
-            raise ValueError(f"{self._where} has no weight {name!r}.")
+    def widened(self, name: str) -> np.ndarray:
+        """Return an array that is there, in float32."""
+        return np.asarray(self.values[name], "float32")
+
+    def array(self, name: str, axes: int | None = None) -> np.ndarray:
+        """Return an array, if it is said of so many axes, in float32."""
+        if not self.has(name):
+            raise self.error(f"it has no {name!r}, which such a model has")
         self._read.add(name)
-        value = self._values[name]
-        if value.ndim != axes or not value.size:
-            raise ValueError(
-                f"{self._where}: {name!r} should have {axes} axes. Its shape is {value.shape}."
-            )
-        return np.asarray(value, "float32")
+        value = self.widened(name)
+        if value.ndim != (axes or value.ndim) or not value.size:
+            raise self.error(f"{name!r} should have {axes} axes, but has the shape {value.shape}")
+        return value
+
+    def optional(self, name: str, axes: int | None = None) -> np.ndarray | None:
+        """Return an array; None if there is none."""
+        return self.array(name, axes) if self.has(name) else None
 
     def first(self, names: Sequence[str]) -> np.ndarray:
         """Return the first matrix that there is; they are one, under several names."""
         self._read.update(names)
         return self.array(next(filter(self.has, names), names[0]), 2)
 
-    def dense(self, name: str) -> DenseSpec:
-        """Return PyTorch's `Linear` of this name."""
-        bias = f"{name}.bias"
-        kernel = np.ascontiguousarray(self.array(f"{name}.weight", 2).T)
-        return DenseSpec(kernel, self.array(bias) if self.has(bias) else None)
+    def refuse_unread(self, ignored: str = "") -> None:
+        """Raise for an array that nobody has asked for, unless this regular expression matches its name."""
+        unread = self.values.keys() - self._read
+        if further := sorted(name for name in unread if not re.fullmatch(ignored, name)):
+            raise parts.SpecError(
+                f"it has further arrays, such as {further[:3]}, of which nothing is known"
+            )
 
-    def norm(self, name: str, epsilon: float) -> NormSpec:
-        """Return PyTorch's `LayerNorm` of this name."""
-        return NormSpec(self.array(f"{name}.weight"), self.array(f"{name}.bias"), epsilon)
+
+class TorchArrays(Arrays):
+    """Weights of PyTorch's layers."""
+
+    def dense(self, name: str) -> parts.DenseSpec:
+        """Return the `Linear` of this name."""
+        kernel = np.ascontiguousarray(self.array(f"{name}.weight", 2).T)
+        return parts.DenseSpec(kernel, self.optional(f"{name}.bias", 1))
+
+    def norm(self, name: str, epsilon: float) -> parts.NormSpec:
+        """Return the `LayerNorm` of this name."""
+        return parts.NormSpec(
+            self.array(f"{name}.weight", 1), self.array(f"{name}.bias", 1), epsilon
+        )
 
     def depth(self, layers: str) -> int:
         """Return the number of layers, whose names begin with `layers`, a dot and their number."""
-        numbers = {
-            name.removeprefix(layers).split(".")[1]
-            for name in self._values
-            if name.startswith(f"{layers}.")
-        }
+        inside = (name for name in self.values if name.startswith(f"{layers}."))
+        numbers = {name.removeprefix(layers).split(".")[1] for name in inside}
         return next(i for i in range(len(numbers) + 1) if str(i) not in numbers)
-
-    def refuse_unread(self, ignored: str = "") -> None:
-        """Raise for an array that nobody has asked for, unless this regular expression matches its name."""
-        unread = sorted(
-            name for name in self._values.keys() - self._read if not re.fullmatch(ignored, name)
-        )
-        if unread:
-            raise SpecError(
-                f"it has further weights, such as {unread[:3]}, of which nothing is known"
-            )
 
 
 def read_foreign_json(path: Path, kind: type) -> Any:
@@ -149,12 +148,25 @@ def read_foreign_json(path: Path, kind: type) -> Any:
     return value
 
 
+def read_foreign_text(path: Path) -> str:
+    """Read a text file of another program, which must be UTF-8."""
+    try:
+        return json_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise DamagedFile(f"'{path}' is damaged: it is no UTF-8 text ({error}).") from None
+
+
 class Settings:
     """Settings of another program's file, whose types are checked when they are asked for."""
 
     def __init__(self, values: Mapping[str, Any], path: Path) -> None:
         self.values, self.path = {**values}, path
         self._places: dict[str, Path] = {}
+
+    @classmethod
+    def of_file(cls, path: Path) -> Settings:
+        """Return the settings in a JSON file; none if it is missing."""
+        return cls(read_foreign_json(path, dict) if path.is_file() else {}, path)
 
     def update(self, values: Mapping[str, Any], path: Path) -> None:
         """Take the settings of a further file, those that are not null."""
@@ -196,41 +208,40 @@ class Settings:
                 )
 
 
-def attention_of(parts: Sequence[DenseSpec], num_heads: int) -> AttentionSpec:
+def attention_of(maps: Sequence[parts.DenseSpec], num_heads: int) -> parts.AttentionSpec:
     """Return attention from the flat maps (D, N K) of query, key, value, and the output's (N U, D)."""
-    split = []
-    for part in parts[:3]:
-        size = part.kernel.shape[1]
-        if size % num_heads:
-            raise SpecError(f"{num_heads} heads do not divide a width of {size}")
-        shape = (num_heads, size // num_heads)
-        bias = None if part.bias is None else part.bias.reshape(shape)
-        split.append(DenseSpec(part.kernel.reshape(-1, *shape), bias))
-    kernel = parts[3].kernel
-    if kernel.shape[0] % num_heads:
-        raise SpecError(f"{num_heads} heads do not divide a width of {kernel.shape[0]}")
-    output = DenseSpec(kernel.reshape(num_heads, -1, kernel.shape[1]), parts[3].bias)
-    query, key, value = split
-    return AttentionSpec(query, key, value, output)
+    sizes = [*(part.kernel.shape[1] for part in maps[:3]), maps[3].kernel.shape[0]]
+    if uneven := [size for size in sizes if size % num_heads]:
+        raise parts.SpecError(f"{num_heads} heads do not divide a width of {uneven[0]}")
+    query, key, value = (
+        parts.DenseSpec(
+            part.kernel.reshape(-1, num_heads, size // num_heads),
+            None if part.bias is None else part.bias.reshape(num_heads, size // num_heads),
+        )
+        for part, size in zip(maps[:3], sizes, strict=False)
+    )
+    kernel = maps[3].kernel
+    output = parts.DenseSpec(kernel.reshape(num_heads, -1, kernel.shape[1]), maps[3].bias)
+    return parts.AttentionSpec(query, key, value, output)
 
 
-def flat_parts(attention: AttentionSpec, width: int) -> list[DenseSpec]:
+def flat_parts(attention: parts.AttentionSpec, width: int) -> list[parts.DenseSpec]:
     """Return what `attention_of` reads: the maps of queries, keys, values, and of the joined heads.
 
     All heads get one width. Narrower ones are filled up with zeros, which changes no product.
     """
-    parts = []
+    maps = []
     for part in (attention.query, attention.key, attention.value):
         missing = width - part.kernel.shape[2]
         kernel = np.pad(part.kernel, ((0, 0), (0, 0), (0, missing)))
         bias = None if part.bias is None else np.pad(part.bias, ((0, 0), (0, missing))).ravel()
-        parts.append(DenseSpec(kernel.reshape(len(kernel), -1), bias))
+        maps.append(parts.DenseSpec(kernel.reshape(len(kernel), -1), bias))
     kernel = attention.output.kernel
     kernel = np.pad(kernel, ((0, 0), (0, width - kernel.shape[1]), (0, 0)))
-    return [*parts, DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)]
+    return [*maps, parts.DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)]
 
 
-def with_row(table: EmbeddingSpec) -> EmbeddingSpec:
+def with_row(table: parts.EmbeddingSpec) -> parts.EmbeddingSpec:
     """Return a table with one more token, whose embedding, softmax column and bias are zero."""
     softmax, bias = table.reverse_embeddings, table.logits_bias
     return dataclasses.replace(
@@ -244,7 +255,7 @@ def with_row(table: EmbeddingSpec) -> EmbeddingSpec:
 def permute_hidden(spec: TransformerSpec, order: np.ndarray) -> TransformerSpec:
     """Return the same model, of arrays, with the hidden dimensions in the order of these old indices (D,)."""
     # Both go through the weights in the same order.
-    fields = (field for field in weight_fields(spec) if field.value is not None)
+    fields = (field for field in parts.weight_fields(spec) if field.value is not None)
 
     def permuted(weight: np.ndarray) -> np.ndarray:
         letters = next(fields).shape
@@ -252,7 +263,7 @@ def permute_hidden(spec: TransformerSpec, order: np.ndarray) -> TransformerSpec:
             weight = np.take(weight, order, axis)
         return weight
 
-    return map_weights(spec, permuted)
+    return parts.map_weights(spec, permuted)
 
 
 def as_transformers(spec: TransformerSpec) -> TransformerSpec:
@@ -262,11 +273,13 @@ def as_transformers(spec: TransformerSpec) -> TransformerSpec:
     layout `"interleaved"`.
     """
     if spec.hidden_dim % 2:
-        raise SpecError(f"its width {spec.hidden_dim} is odd, so `positions` must be 'as_trained'")
+        raise parts.SpecError(
+            f"its width {spec.hidden_dim} is odd, so `positions` must be 'as_trained'"
+        )
     order = np.arange(spec.hidden_dim).reshape(2, -1).T.ravel()
     spec = permute_hidden(spec, order)
     stacks = {
-        kind: dataclasses.replace(getattr(spec, kind), positions=PositionsSpec("interleaved"))
+        kind: dataclasses.replace(getattr(spec, kind), positions=parts.PositionsSpec("interleaved"))
         for kind in ("encoder", "decoder")
     }
     return dataclasses.replace(spec, **stacks)
@@ -277,10 +290,10 @@ def checked(make: Callable[[], TransformerSpec], path: Path) -> TransformerSpec:
     try:
         spec = make()
         spec.validate()
-    except SpecError as error:
+    except parts.SpecError as error:
         raise ValueError(f"'{path}' holds no model that can be represented: {error}") from None
     try:
-        check_finite(spec.weights())
-    except NonFiniteModel as error:
+        parts.check_finite(spec.weights())
+    except parts.NonFiniteModel as error:
         raise DamagedFile(f"'{path}' is damaged, or its model has diverged: {error}") from None
     return spec

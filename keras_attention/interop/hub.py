@@ -33,19 +33,9 @@ def download(handle: str) -> Path:
     Args:
         handle: `"hf://owner/name"`, with `"@revision"` for another version than the newest, or
             `"kaggle://owner/model/framework/variation"`.
-
-    Raises:
-        ValueError: If the handle has another form.
-        ImportError: If the hub's library is not installed.
-        ConnectionError: If the files are neither in the cache nor to be had. The message says what to
-            download by hand, and where to put it.
     """
     scheme, _, name = handle.partition("://")
-    if scheme == "hf":
-        return _from_hugging_face(handle, name)
-    if scheme == "kaggle":
-        return _from_kaggle(handle, name)
-    raise ValueError(f"{handle!r} must begin with hf:// or kaggle://.")
+    return (_from_hugging_face if scheme == "hf" else _from_kaggle)(handle, name)
 
 
 def _from_hugging_face(handle: str, name: str) -> Path:

@@ -13,29 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.foreign import (
-    POSITIONS,
-    Arrays,
-    Settings,
-    as_transformers,
-    attention_of,
-    checked,
-    read_foreign_json,
-    with_row,
-)
+from keras_attention.interop import foreign
 from keras_attention.interop.residual_powers import EPSILON, LARGEST_FACTOR, ResidualPowers
+from keras_attention.spec import parts
 from keras_attention.spec.options import DROPOUTS
-from keras_attention.spec.parts import (
-    BlockSpec,
-    EmbeddingSpec,
-    FeedForwardSpec,
-    NormSpec,
-    PositionsSpec,
-    SpecError,
-    StackSpec,
-    sinusoid,
-)
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.checks import check_number
 from keras_attention.utils.files import DamagedFile, is_inside
 from keras_attention.utils.lazily import needed
 
@@ -81,7 +64,7 @@ IGNORED = (
 )
 
 
-def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> TransformerSpec:
+def read_hugging_face(folder: Path, positions: str = foreign.POSITIONS[0]) -> TransformerSpec:
     """Read a MarianMT, M2M-100, NLLB-200 or mBART model, or what we exported, without running code.
 
     Ids are those of the folder. If the padding token, with which decoding starts, has an embedding that is
@@ -91,14 +74,9 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
     `"as_transformers"`, those that transformers computes instead, for the translations of transformers.
     Models that `export_hugging_face` wrote were trained with the latter. Those of M2M-100 and NLLB are a
     table, computed for as many positions as the model was made for.
-
-    Raises:
-        DamagedFile: If a file is cut off or changed.
-        ValueError: If the model has something that a spec cannot describe. The message names it.
-        ImportError: If the library for the file of weights is not installed.
     """
-    config = folder / CONFIG_FILE
-    settings = Settings(read_foreign_json(config, dict), config)
+    settings = _settings_of(folder)
+    config = settings.path
     kind, own = settings.get("model_type", str), settings.get(OWN_SETTINGS, dict, {})
     if kind not in ("marian", *MULTILINGUAL) and not (kind == "pegasus" and own):
         raise ValueError(
@@ -107,10 +85,7 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
             "mBART."
         )
     settings.values = {**MULTILINGUAL.get(kind, {}), **settings.values}
-    own = Settings(own, config)
-    generation = folder / GENERATION_FILE
-    if generation.is_file():
-        settings.update(read_foreign_json(generation, dict), generation)
+    own = foreign.Settings(own, config)
     end = settings.values.get("eos_token_id")
     if isinstance(end, list) and len(end) == 1:
         settings.values["eos_token_id"] = end[0]
@@ -126,27 +101,28 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         is_tied = settings.get("tie_word_embeddings", bool, True)
         powers = ResidualPowers(depth, is_tied, kind == "pegasus")
         weights = {name: powers.scaled(name, weights[name], 1 / factor) for name in weights}
-    model = _Model(settings, Arrays(weights, f"'{path}'"), kind, epsilon)
-    spec = checked(model.spec, path)
+    arrays = foreign.TorchArrays(weights, lambda problem: ValueError(f"'{path}': {problem}."))
+    spec = foreign.checked(_Model(settings, arrays, kind, epsilon).spec, path)
     if kind not in MULTILINGUAL and "as_transformers" in (
         positions,
         own.get("positions", str, positions),
     ):
-        spec = checked(lambda: as_transformers(spec), path)
+        spec = foreign.checked(lambda: foreign.as_transformers(spec), path)
     return spec
 
 
-def search_options(folder: Path) -> dict[str, Any]:
-    """Return the arguments of `Translator` that a folder sets: the size of the beam, and restrictions.
-
-    Raises:
-        ValueError: If it sets something of `NEUTRAL`.
-    """
-    path = folder / CONFIG_FILE
-    settings = Settings(read_foreign_json(path, dict), path)
-    generation = folder / GENERATION_FILE
+def _settings_of(folder: Path) -> foreign.Settings:
+    """Return the settings of a model, and of its search where a file has them."""
+    config, generation = folder / CONFIG_FILE, folder / GENERATION_FILE
+    settings = foreign.Settings(foreign.read_foreign_json(config, dict), config)
     if generation.is_file():
-        settings.update(read_foreign_json(generation, dict), generation)
+        settings.update(foreign.read_foreign_json(generation, dict), generation)
+    return settings
+
+
+def search_options(folder: Path) -> dict[str, Any]:
+    """Return the arguments of `Translator` that a folder sets: the size of the beam, and restrictions."""
+    settings = _settings_of(folder)
     if settings.values.get("model_type") in MULTILINGUAL:
         settings.values["forced_bos_token_id"] = None  # `target_language` says it.
     for name, neutral in NEUTRAL.items():
@@ -170,14 +146,12 @@ def search_options(folder: Path) -> dict[str, Any]:
 def dropouts(folder: Path) -> dict[str, float]:
     """Return the rates of dropout that a folder says, as arguments of `Transformer`."""
     path = folder / CONFIG_FILE
-    settings = read_foreign_json(path, dict)
-    rates = {name: settings[name] for name in DROPOUTS if settings.get(name) is not None}
-    for name, rate in rates.items():
-        if type(rate) not in (int, float) or not 0 <= rate < 1:
-            raise ValueError(
-                f"'{path}': {name!r} must be a number from 0 to below 1. Received: {rate!r}"
-            )
-    return rates
+    settings = foreign.read_foreign_json(path, dict)
+    return {
+        name: check_number(f"{name} in '{path}'", settings[name], 0, below=1)
+        for name in DROPOUTS
+        if settings.get(name) is not None
+    }
 
 
 def _read_weights(folder: Path) -> tuple[Path, Mapping[str, np.ndarray]]:
@@ -197,7 +171,7 @@ def _read_parts(
     index: Path, read: Callable[[Path], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Return weights that are in several files, as their index says."""
-    places = Settings(read_foreign_json(index, dict), index).get("weight_map", dict)
+    places = foreign.Settings(foreign.read_foreign_json(index, dict), index).get("weight_map", dict)
     files = sorted(map(str, {str(name) for name in places.values()}))
     for name in files:
         if not is_inside(name) or not (index.parent / name).is_file():
@@ -237,9 +211,8 @@ def _read_pickle(path: Path) -> dict[str, np.ndarray]:
         return {name: tensor.float().numpy() for name, tensor in weights.items()}
     except DamagedFile:
         raise
-    except (
-        Exception
-    ) as error:  # PyTorch raises errors of many types for bytes that it did not write.
+    # PyTorch raises errors of many types for bytes that it did not write.
+    except Exception as error:
         raise DamagedFile(
             f"'{path}' cannot be read without running code in it: {type(error).__name__}: "
             f"{str(error).splitlines()[0] if str(error) else ''}. Download it again, or convert it to "
@@ -250,7 +223,9 @@ def _read_pickle(path: Path) -> dict[str, np.ndarray]:
 class _Model:
     """Makes a spec from weights and settings."""
 
-    def __init__(self, settings: Settings, weights: Arrays, kind: str, epsilon: float) -> None:
+    def __init__(
+        self, settings: foreign.Settings, weights: foreign.TorchArrays, kind: str, epsilon: float
+    ) -> None:
         self._settings, self._weights = settings, weights
         self._is_pre_norm, self._epsilon = kind != "marian", epsilon
         self._kind = kind
@@ -289,7 +264,7 @@ class _Model:
             row = output.embeddings[pad].copy()
             start = len(output.embeddings)
             suppressed.add(start)
-            output = with_row(output)
+            output = foreign.with_row(output)
             output.embeddings[-1] = row
             source, target = (output, None) if target is None else (source, output)
         encoder, decoder = (self._stack(kind, pad) for kind in ("encoder", "decoder"))
@@ -318,7 +293,7 @@ class _Model:
                 )
         return [word[0] for word in words]
 
-    def _tables(self, pad: int) -> tuple[EmbeddingSpec, EmbeddingSpec | None]:
+    def _tables(self, pad: int) -> tuple[parts.EmbeddingSpec, parts.EmbeddingSpec | None]:
         """Return the table of the source, and that of the target if it is another."""
         is_one = self._settings.get("share_encoder_decoder_embeddings", bool, True)
         is_tied = self._settings.get("tie_word_embeddings", bool, True)
@@ -337,45 +312,47 @@ class _Model:
         if not self._settings.get("scale_embedding", bool, False):
             scale = 1.0 / math.sqrt(self._dim)
             reverse = table.T.copy() if reverse is None else reverse
-        bias = None
-        if self._weights.has("final_logits_bias"):
-            bias = self._weights.array("final_logits_bias", 2).ravel()
-            bias = bias.copy() if bias.any() else None
-        target = EmbeddingSpec(table * np.float32(scale), reverse, bias, pad)
+        bias = self._weights.optional("final_logits_bias", 2)
+        bias = bias.ravel().copy() if bias is not None and bias.any() else None
+        target = parts.EmbeddingSpec(table * np.float32(scale), reverse, bias, pad)
         source = self._weights.first(names["encoder"])
         if is_one and np.array_equal(source, table):
             return target, None
-        return EmbeddingSpec(source * np.float32(scale), pad_token_id=pad), target
+        return parts.EmbeddingSpec(source * np.float32(scale), pad_token_id=pad), target
 
-    def _positions(self, kind: str, pad: int) -> PositionsSpec:
+    def _positions(self, kind: str, pad: int) -> parts.PositionsSpec:
         """Return the positions of a stack: of the multilingual models a table, computed or learned."""
         if self._kind == MBART:
             table = self._weights.array(f"model.{kind}.embed_positions.weight", 2)
-            return PositionsSpec("learned", table[MBART_OFFSET:].copy())
+            return parts.PositionsSpec("learned", table[MBART_OFFSET:].copy())
         if self._kind != M2M:
-            return PositionsSpec("halves")
+            return parts.PositionsSpec("halves")
         # They count from the id behind the padding token's.
         number = min(self._settings.number("max_position_embeddings"), MOST_POSITIONS)
-        return PositionsSpec("learned", sinusoid(pad + 1 + np.arange(number), self._dim, "halves"))
+        return parts.PositionsSpec(
+            "learned", parts.sinusoid(pad + 1 + np.arange(number), self._dim, "halves")
+        )
 
-    def _stack(self, kind: str, pad: int) -> StackSpec:
+    def _stack(self, kind: str, pad: int) -> parts.StackSpec:
         depth = self._settings.number(f"{kind}_layers")
         there = self._weights.depth(f"model.{kind}.layers")
         if there != depth:
-            raise SpecError(f"it has {there} {kind} layers, and its {CONFIG_FILE} says {depth}")
+            raise parts.SpecError(
+                f"it has {there} {kind} layers, and its {CONFIG_FILE} says {depth}"
+            )
         blocks = tuple(self._block(f"model.{kind}.layers.{i}", kind) for i in range(depth))
         norm = self._norm(f"model.{kind}.layer_norm") if self._is_pre_norm else None
         is_mbart = self._kind == MBART
         embedding_norm = self._norm(f"model.{kind}.layernorm_embedding") if is_mbart else None
-        return StackSpec(self._positions(kind, pad), blocks, norm, embedding_norm)
+        return parts.StackSpec(self._positions(kind, pad), blocks, norm, embedding_norm)
 
-    def _block(self, name: str, kind: str) -> BlockSpec:
+    def _block(self, name: str, kind: str) -> parts.BlockSpec:
         weights = self._weights
-        network = FeedForwardSpec(
+        network = parts.FeedForwardSpec(
             weights.dense(f"{name}.fc1"), weights.dense(f"{name}.fc2"), self._activation
         )
         is_decoder = kind == "decoder"
-        return BlockSpec(
+        return parts.BlockSpec(
             self._attention(f"{name}.self_attn"),
             self._norm(f"{name}.self_attn_layer_norm"),
             network,
@@ -385,9 +362,11 @@ class _Model:
             self._is_pre_norm,
         )
 
-    def _norm(self, name: str) -> NormSpec:
+    def _norm(self, name: str) -> parts.NormSpec:
         return self._weights.norm(name, self._epsilon)
 
     def _attention(self, name: str) -> Any:
         names = ("q_proj", "k_proj", "v_proj", "out_proj")
-        return attention_of([self._weights.dense(f"{name}.{part}") for part in names], self._heads)
+        return foreign.attention_of(
+            [self._weights.dense(f"{name}.{part}") for part in names], self._heads
+        )

@@ -24,14 +24,7 @@ from keras_attention.interop.foreign import flat_parts, permute_hidden
 from keras_attention.interop.hugging_face import CONFIG_FILE, NEVER, OWN_SETTINGS, SAFE_WEIGHTS
 from keras_attention.interop.marian_files import ACTIVATIONS, MarianFiles, is_marian_tokenizer
 from keras_attention.interop.residual_powers import EPSILON, ResidualPowers, residual_factor
-from keras_attention.spec.parts import (
-    AttentionSpec,
-    BlockSpec,
-    DenseSpec,
-    NormSpec,
-    as_array,
-    sinusoid,
-)
+from keras_attention.spec import parts
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.arguments import Count, checked
 from keras_attention.utils.files import atomic_folder
@@ -115,7 +108,7 @@ def export_hugging_face(
         "The export needs safetensors, which is not installed: pip install 'safetensors>=0.6'."
     )
     library = needed("safetensors.numpy", message)
-    exported = _Export(spec.map_weights(as_array), tokenizer)
+    exported = _Export(spec.map_weights(parts.as_array), tokenizer)
     with atomic_folder(path, replace=overwrite) as partial:
         weights = {
             name: np.ascontiguousarray(array) for name, array in exported.weights(max_length)
@@ -204,7 +197,7 @@ class _Export(MarianFiles):
         for kind in ("encoder", "decoder"):
             stack = getattr(self._spec, kind)
             if self._options["normalize_first"]:  # Marian's models compute theirs.
-                rows = sinusoid(np.arange(max_length), self._spec.hidden_dim)[:, self._order]
+                rows = parts.sinusoid(np.arange(max_length), self._spec.hidden_dim)[:, self._order]
                 yield f"model.{kind}.embed_positions.weight", rows
             for number, block in enumerate(stack.blocks):
                 yield from self._block(f"model.{kind}.layers.{number}", block)
@@ -232,7 +225,7 @@ class _Export(MarianFiles):
         bias[self._never] = NEVER
         yield "final_logits_bias", bias[None]
 
-    def _block(self, name: str, block: BlockSpec) -> Named:
+    def _block(self, name: str, block: parts.BlockSpec) -> Named:
         yield from self._attention(f"{name}.self_attn", block.self_attention)
         yield from _norm(f"{name}.self_attn_layer_norm", block.self_attention_norm)
         if block.cross_attention is not None and block.cross_attention_norm is not None:
@@ -245,7 +238,7 @@ class _Export(MarianFiles):
 
     def _attention(self, name: str, attention: Any) -> Named:
         """Yield the four maps, with heads of the width D / N."""
-        assert isinstance(attention, AttentionSpec)
+        assert isinstance(attention, parts.AttentionSpec)
         width = self._options["hidden_dim"] // self._options["num_heads"]
         # transformers divides products by the square root of that width, not of K.
         scale = math.sqrt(width / self._options["key_dim"])
@@ -264,12 +257,12 @@ def _rows(table: np.ndarray, ids: list[int | None]) -> np.ndarray:
     return rows
 
 
-def _dense(name: str, dense: DenseSpec, scale: float = 1.0) -> Named:
+def _dense(name: str, dense: parts.DenseSpec, scale: float = 1.0) -> Named:
     yield f"{name}.weight", dense.kernel.T * np.float32(scale)
     bias = np.zeros(dense.kernel.shape[1], "float32") if dense.bias is None else dense.bias
     yield f"{name}.bias", bias * np.float32(scale)
 
 
-def _norm(name: str, norm: NormSpec) -> Named:
+def _norm(name: str, norm: parts.NormSpec) -> Named:
     yield f"{name}.weight", norm.gamma
     yield f"{name}.bias", norm.beta

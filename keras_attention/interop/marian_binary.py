@@ -12,18 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.foreign import BinaryFile, Settings, attention_of, checked, with_row
-from keras_attention.spec.parts import (
-    BlockSpec,
-    DenseSpec,
-    EmbeddingSpec,
-    FeedForwardSpec,
-    NormSpec,
-    PositionsSpec,
-    SpecError,
-    SSRUSpec,
-    StackSpec,
-)
+from keras_attention.interop import foreign
+from keras_attention.spec import parts
 from keras_attention.spec.transformer import TransformerSpec
 
 FORMAT_VERSION = 1
@@ -66,93 +56,56 @@ def read_marian(path: Path) -> TransformerSpec:
     The weights become float32. The positions are `"halves"`. Marian starts to translate from a zero
     embedding, and has no padding token: this gets the last id, after those of the vocabulary. It and the
     unknown token are never produced, as in Marian. The decoder has an `SSRUSpec` or self-attention.
-
-    Raises:
-        DamagedFile: If the file is cut off or changed, or not in this format.
-        ValueError: If the model has something that a spec cannot describe. The message names it.
     """
     return spec_of(read_items(path), path)
 
 
 def spec_of(items: Items, path: Path) -> TransformerSpec:
     """Return the model of Marian's arrays, which come from this file."""
-    if SETTINGS not in items.shapes:
+    if not items.has(SETTINGS):
         raise items.error(f"it holds no {SETTINGS!r}, the model's settings")
-    settings = Settings(simple_yaml(items.text(SETTINGS)), path)
-    # What is missing or unknown is found before 8-bit weights are widened, to four times the file's size.
-    items.are_zeros = True
-    checked(lambda: _Model(items, settings).spec(), path)
-    items.are_zeros = False
-    return checked(lambda: _Model(items, settings).spec(), path)
+    settings = foreign.Settings(simple_yaml(items.text(SETTINGS)), path)
+    return foreign.checked(lambda: _Model(items, settings).spec(), path)
 
 
-class Items:
-    """The arrays in a file. Nothing is converted before it is asked for.
+class Items(foreign.Arrays):
+    """The arrays in a file: of each its type, its shape and its bytes."""
 
-    Attributes:
-        shapes: Shape of each array, by its name.
-        are_zeros: Whether arrays are zeros that take no memory, in place of their content.
-    """
-
-    def __init__(self, file: BinaryFile) -> None:
-        self._file, self.error = file, file.error
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.are_zeros = False
-        self._types: dict[str, int] = {}
-        self._data: dict[str, np.ndarray] = {}
-        self._read: set[str] = set()
+    def __init__(self, file: foreign.BinaryFile) -> None:
+        super().__init__({}, file.error)
+        self._decoded = file.decoded
 
     def add(self, name: str, type_id: int, shape: tuple[int, ...], data: np.ndarray) -> None:
         """Add an array whose size was checked."""
-        if name in self.shapes:
+        if self.has(name):
             raise self.error(f"it holds {name!r} twice")
-        self.shapes[name], self._types[name], self._data[name] = shape, type_id, data
+        self.values[name] = type_id, shape, data
 
     def text(self, name: str) -> str:
         """Return an array of letters."""
-        return self._file.decoded(self._data[name], repr(name))
+        return self._decoded(self.values[name][2], repr(name))
 
-    def unread(self) -> list[str]:
-        """Return the names of the arrays that nobody asked for; multipliers of activations do not count."""
-        known = re.compile("special:.*|.*_QuantMultA")
-        return sorted(name for name in self.shapes.keys() - self._read if not known.fullmatch(name))
-
-    def matrix(self, name: str) -> np.ndarray:
-        """Return an array of two axes."""
-        array = self.array(name)
-        if array.ndim != 2:
-            raise self.error(f"{name!r} should be a matrix, but has the shape {array.shape}")
-        return array
-
-    def array(self, name: str) -> np.ndarray:
-        """Return an array in float32."""
-        if name not in self.shapes:
-            raise self.error(f"it holds no {name!r}, which its settings call for")
-        self._read.add(name)
-        type_id, shape = self._types[name], self.shapes[name]
+    def widened(self, name: str) -> np.ndarray:
+        type_id, shape, data = self.values[name]
         if type_id not in TYPES or type_id == 0x101:
             raise self.error(f"{name!r} has the type {type_id:#x}, which is not read")
-        count = math.prod(shape)
         dtype = np.dtype(TYPES[type_id])
-        size = count * dtype.itemsize
-        # Matrices of 8 bits for products are stored transposed, tables of embeddings are not.
-        is_transposed = type_id == INT8_SCALED and name.rpartition("_")[2] != "Wemb"
-        multiplier = np.float32(1.0)
-        if type_id == INT8_SCALED:
-            multiplier = self._data[name][size : size + 4].view("<f4")[0]
+        size = math.prod(shape) * dtype.itemsize
+        values = data[:size].view(dtype).astype("float32")
+        if type_id != INT8_SCALED:
+            return values.reshape(shape)
+        multiplier = data[size : size + 4].view("<f4")[0]
         if not (np.isfinite(multiplier) and multiplier > 0):
             raise self.error(f"the multiplier of {name!r} is {multiplier}")
-        if self.are_zeros:
-            return np.broadcast_to(np.int8(0), shape)
-        values = self._data[name][:size].view(dtype).astype("float32")
-        if type_id == INT8_SCALED:
-            values /= multiplier
-        return values.reshape(shape[::-1]).T.copy() if is_transposed else values.reshape(shape)
+        values /= multiplier
+        # Matrices of 8 bits for products are stored transposed, tables of embeddings are not.
+        is_table = name.rpartition("_")[2] == "Wemb"
+        return values.reshape(shape) if is_table else values.reshape(shape[::-1]).T.copy()
 
 
 def read_items(path: Path) -> Items:
     """Read the header of a file, and check that all sizes in it fit together."""
-    file = BinaryFile(path)
+    file = foreign.BinaryFile(path)
     version, count = file.numbers("<QQ", "the header")
     if version != FORMAT_VERSION:
         raise file.error(
@@ -216,7 +169,7 @@ def _scalar(text: str) -> Any:
 class _Model:
     """Makes a spec from the arrays and the settings of a file."""
 
-    def __init__(self, items: Items, settings: Settings) -> None:
+    def __init__(self, items: Items, settings: foreign.Settings) -> None:
         self._items, self._settings = items, settings
         settings.refuse_unless(REQUIRED)
         self._heads = settings.number("transformer-heads")
@@ -224,18 +177,20 @@ class _Model:
         # d is dropout, which only training has.
         steps = tuple(settings.get(name, str, "").replace("d", "") for name in names)
         if steps not in (POST_NORM, PRE_NORM):
-            raise SpecError(f"its {names[0]} and {names[1]} {steps} are neither post- nor pre-norm")
+            raise parts.SpecError(
+                f"its {names[0]} and {names[1]} {steps} are neither post- nor pre-norm"
+            )
         self._normalize_first = steps == PRE_NORM
         activation = settings.get("transformer-ffn-activation", str, "relu")
         if activation not in ACTIVATIONS:
-            raise SpecError(
+            raise parts.SpecError(
                 f"its transformer-ffn-activation is {activation!r}; read are {list(ACTIVATIONS)}"
             )
         self._activation = ACTIVATIONS[activation]
         kind = settings.get("transformer-decoder-autoreg", str, "self-attention")
         cell = settings.get("dec-cell", str, "ssru") if kind == "rnn" else ""
         if (kind, cell) not in (("self-attention", ""), ("rnn", "ssru")):
-            raise SpecError(
+            raise parts.SpecError(
                 f"its decoder has transformer-decoder-autoreg {kind!r} {cell!r}; read are self-attention "
                 "and an rnn of SSRU cells"
             )
@@ -249,10 +204,7 @@ class _Model:
             self._stack(kind, self._settings.number(f"{kind[:3]}-depth"))
             for kind in ("encoder", "decoder")
         )
-        if unknown := self._items.unread():
-            raise SpecError(
-                f"it has further arrays, such as {unknown[:3]}, of which nothing is known"
-            )
+        self._items.refuse_unread("special:.*|.*_QuantMultA")  # multipliers of activations
         return TransformerSpec(
             source,
             encoder,
@@ -263,52 +215,49 @@ class _Model:
             suppressed_token_ids=(UNKNOWN, pad),
         )
 
-    def _tables(self) -> tuple[EmbeddingSpec, EmbeddingSpec | None]:
+    def _tables(self) -> tuple[parts.EmbeddingSpec, parts.EmbeddingSpec | None]:
         """Return the table of the source, and that of the target if it is another, with rows for padding."""
-        names = self._items.shapes
-        is_one = "Wemb" in names
-        table = self._items.matrix("Wemb" if is_one else "decoder_Wemb")
-        softmax, bias = "decoder_ff_logit_out_W", "decoder_ff_logit_out_b"
+        is_one = self._items.has("Wemb")
+        table = self._items.array("Wemb" if is_one else "decoder_Wemb", 2)
+        softmax = self._items.optional("decoder_ff_logit_out_W", 2)
+        bias = self._items.optional("decoder_ff_logit_out_b")
         pad = table.shape[0]
-        target = EmbeddingSpec(
-            table,
-            self._items.matrix(softmax) if softmax in names else None,
-            self._items.array(bias).ravel() if bias in names else None,
-            pad_token_id=pad,
-        )
+        target = parts.EmbeddingSpec(table, softmax, None if bias is None else bias.ravel(), pad)
         if is_one:
-            return with_row(target), None
-        source = EmbeddingSpec(self._items.matrix("encoder_Wemb"), pad_token_id=pad)
+            return foreign.with_row(target), None
+        source = parts.EmbeddingSpec(self._items.array("encoder_Wemb", 2), pad_token_id=pad)
         if source.embeddings.shape[0] != pad:
-            raise SpecError(
+            raise parts.SpecError(
                 f"its vocabularies have {source.embeddings.shape[0]} and {pad} tokens; only those of one "
                 "size are read"
             )
-        return with_row(source), with_row(target)
+        return foreign.with_row(source), foreign.with_row(target)
 
-    def _stack(self, kind: str, depth: int) -> StackSpec:
+    def _stack(self, kind: str, depth: int) -> parts.StackSpec:
         blocks = tuple(self._block(f"{kind}_l{i + 1}", kind == "decoder") for i in range(depth))
         top = self._settings.get("transformer-postprocess-top", str, "").replace("d", "")
         if top not in ("", "n"):
-            raise SpecError(f"its transformer-postprocess-top is {top!r}; read are '' and 'n'")
+            raise parts.SpecError(
+                f"its transformer-postprocess-top is {top!r}; read are '' and 'n'"
+            )
         norm = self._norm(f"{kind}_top") if top else None
-        return StackSpec(PositionsSpec("halves"), blocks, norm)
+        return parts.StackSpec(parts.PositionsSpec("halves"), blocks, norm)
 
-    def _block(self, name: str, is_decoder: bool) -> BlockSpec:
+    def _block(self, name: str, is_decoder: bool) -> parts.BlockSpec:
         is_ssru = is_decoder and self._is_ssru
         pre = "_pre" if self._normalize_first else ""
         own: Any
         if is_ssru:
             rnn = f"{name}_rnn"
-            own = SSRUSpec(self._dense(rnn, "", has_bias=False), self._dense(rnn, "f"))
+            own = parts.SSRUSpec(self._dense(rnn, "", has_bias=False), self._dense(rnn, "f"))
             norm = self._norm(f"{rnn}_ffn", pre)
         else:
             own = self._attention(f"{name}_self")
             norm = self._norm(f"{name}_self_Wo", pre)
-        network = FeedForwardSpec(
+        network = parts.FeedForwardSpec(
             self._dense(f"{name}_ffn", "1"), self._dense(f"{name}_ffn", "2"), self._activation
         )
-        return BlockSpec(
+        return parts.BlockSpec(
             own,
             norm,
             network,
@@ -319,14 +268,14 @@ class _Model:
         )
 
     def _attention(self, name: str) -> Any:
-        return attention_of([self._dense(name, part) for part in "qkvo"], self._heads)
+        return foreign.attention_of([self._dense(name, part) for part in "qkvo"], self._heads)
 
-    def _dense(self, name: str, part: str, has_bias: bool = True) -> DenseSpec:
+    def _dense(self, name: str, part: str, has_bias: bool = True) -> parts.DenseSpec:
         bias = self._items.array(f"{name}_b{part}").ravel() if has_bias else None
-        return DenseSpec(self._items.matrix(f"{name}_W{part}"), bias)
+        return parts.DenseSpec(self._items.array(f"{name}_W{part}", 2), bias)
 
-    def _norm(self, name: str, suffix: str = "") -> NormSpec:
+    def _norm(self, name: str, suffix: str = "") -> parts.NormSpec:
         gamma, beta = (
             self._items.array(f"{name}_ln_{part}{suffix}").ravel() for part in ("scale", "bias")
         )
-        return NormSpec(gamma, beta, EPSILON)
+        return parts.NormSpec(gamma, beta, EPSILON)

@@ -24,13 +24,8 @@ ENCODER_FILE, DECODER_FILE = "encoder_model.onnx", "decoder_model_merged.onnx"
 # Name of our entry in a file's metadata.
 SETTINGS = "keras_attention"
 # What a search asks of a model.
-NAMES = (
-    "vocabulary_size",
-    "target_vocabulary_size",
-    "pad_token_id",
-    "start_token_id",
-    "end_token_id",
-)
+SIZES = ("vocabulary_size", "target_vocabulary_size")
+NAMES = (*SIZES, "pad_token_id", "start_token_id", "end_token_id")
 
 
 def ids_of(spec: Any) -> dict[str, int]:
@@ -44,17 +39,9 @@ class OnnxModel:
     Call it as a `Transformer`, with `{"encoder_token_ids": (B, S), "decoder_token_ids": (B, T)}`: it returns
     the logits (B, T, V) of all positions, in which tokens that are never produced are very low.
 
-    Args:
-        folder: The folder.
-
     Attributes:
         max_length: Number of positions.
         beam_size: Number of beams of the search settings.
-
-    Raises:
-        ImportError: If onnxruntime is not installed.
-        DamagedFile: If onnxruntime cannot read a file.
-        ValueError: If another program wrote the files.
     """
 
     name = "onnx"
@@ -63,7 +50,7 @@ class OnnxModel:
         self.folder = Path(folder)
         self._open()
         settings = _settings(self.folder, (self._encoder, self._decoder))
-        self.vocabulary_size, self.target_vocabulary_size = (settings[name] for name in NAMES[:2])
+        self.vocabulary_size, self.target_vocabulary_size = (settings[name] for name in SIZES)
         self.pad_token_id, self.start_token_id, self.end_token_id = (
             settings[name] for name in NAMES[2:]
         )
@@ -149,11 +136,7 @@ def _settings(folder: Path, sessions: Sequence[Any]) -> dict[str, int]:
             f"'{folder}' holds ONNX files of another program, or of two exports; those that `export_onnx` "
             "wrote are read. Export the model again with `keras-attention export`, or use optimum."
         )
-    settings = json.loads(written)
-    names = (*NAMES, "max_length", "beam_size")
-    if not isinstance(settings, dict) or any(type(settings.get(name)) is not int for name in names):
-        raise DamagedFile(f"The metadata of '{folder / DECODER_FILE}' lacks one of {names}.")
-    return settings
+    return json.loads(written)
 
 
 def _session(path: Path) -> Any:

@@ -27,12 +27,7 @@ class ResidualPowers:
     With normalisations after sub-layers, the stream grows at the first of them, and keeps its size before it
     and behind the last. So tables and positions stay, which transformers computes again for a model that it
     saves; the first normalisation has `EPSILON`, beside the variance of whole embeddings. With normalisations
-    before sub-layers the stream is larger from its beginning.
-
-    Args:
-        decoder_layers: Number of the decoder's layers.
-        is_tied: Whether the output layer has the table of the embeddings.
-        is_pre_norm: Whether normalisations are before sub-layers.
+    before sub-layers (`is_pre_norm`) the stream is larger from its beginning.
     """
 
     def __init__(self, decoder_layers: int, is_tied: bool, is_pre_norm: bool) -> None:

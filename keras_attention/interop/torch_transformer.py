@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.foreign import Arrays, attention_of
-from keras_attention.spec.parts import (
-    BlockSpec,
-    DenseSpec,
-    EmbeddingSpec,
-    FeedForwardSpec,
-    PositionsSpec,
-    SpecError,
-    StackSpec,
-    as_array,
-)
+from keras_attention.interop.foreign import TorchArrays, attention_of
+from keras_attention.spec import parts
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.arguments import Count, checked
 
@@ -27,11 +18,11 @@ EPSILON = 1e-5  # PyTorch's default
 @checked
 def read_torch(
     state_dict: Mapping[str, Any],
-    embedding: EmbeddingSpec,
+    embedding: parts.EmbeddingSpec,
     num_heads: Count,
     *,
     normalize_first: bool = False,
-    positions: PositionsSpec | None = None,
+    positions: parts.PositionsSpec | None = None,
     **options: Any,
 ) -> TransformerSpec:
     """Return the spec of a `torch.nn.Transformer` inside a model of the user's own.
@@ -56,39 +47,41 @@ def read_torch(
 
     >>> import torch  # doctest: +SKIP
     >>> theirs = torch.nn.Transformer(16, 4, 2, 2, 32, batch_first=True)  # doctest: +SKIP
+    >>> from keras_attention.spec import EmbeddingSpec
     >>> table = EmbeddingSpec(np.random.normal(size=(11, 16)).astype("float32"))
     >>> spec = read_torch(theirs.state_dict(), table, num_heads=4)  # doctest: +SKIP
     """
-    weights = Arrays({k: as_array(v) for k, v in state_dict.items()}, "The state_dict")
+    arrays = {name: parts.as_array(weight) for name, weight in state_dict.items()}
+    weights = TorchArrays(arrays, lambda problem: ValueError(f"`state_dict`: {problem}."))
     activation = options.pop("activation", "relu")
     epsilon = options.pop("layer_norm_epsilon", EPSILON)
-    positions = PositionsSpec() if positions is None else positions
+    positions = parts.PositionsSpec() if positions is None else positions
 
-    def block(name: str) -> BlockSpec:
+    def block(name: str) -> parts.BlockSpec:
         linear1, linear2 = (weights.dense(f"{name}.linear{i}") for i in (1, 2))
         if linear1.bias is None or linear2.bias is None:
-            raise SpecError(
+            raise parts.SpecError(
                 "The `torch.nn.Transformer` has bias=False; a feed-forward network and a layer "
                 "normalisation have biases here."
             )
         is_decoder = weights.has(f"{name}.norm3.weight")
         cross = _attention(weights, f"{name}.multihead_attn", num_heads) if is_decoder else None
-        return BlockSpec(
+        return parts.BlockSpec(
             _attention(weights, f"{name}.self_attn", num_heads),
             weights.norm(f"{name}.norm1", epsilon),
-            FeedForwardSpec(linear1, linear2, activation),
+            parts.FeedForwardSpec(linear1, linear2, activation),
             weights.norm(f"{name}.norm{3 if is_decoder else 2}", epsilon),
             cross,
             weights.norm(f"{name}.norm2", epsilon) if is_decoder else None,
             normalize_first,
         )
 
-    def stack(kind: str) -> StackSpec:
+    def stack(kind: str) -> parts.StackSpec:
         layers, norm = f"{kind}.layers", f"{kind}.norm"
         blocks = tuple(block(f"{layers}.{i}") for i in range(weights.depth(layers)))
         # `Transformer` always has one; `TransformerEncoder` alone may have none.
         final = weights.norm(norm, epsilon) if weights.has(f"{norm}.weight") else None
-        return StackSpec(positions, blocks, final)
+        return parts.StackSpec(positions, blocks, final)
 
     spec = TransformerSpec(embedding, stack("encoder"), stack("decoder"), **options)
     weights.refuse_unread()
@@ -96,10 +89,12 @@ def read_torch(
     return spec
 
 
-def _attention(weights: Arrays, name: str, num_heads: int) -> Any:
+def _attention(weights: TorchArrays, name: str, num_heads: int) -> Any:
     joined = weights.array(f"{name}.in_proj_weight", 2)
     kernels = np.split(joined, 3) if not len(joined) % 3 else [joined] * 3
-    has_bias = weights.has(f"{name}.in_proj_bias")
-    biases = np.split(weights.array(f"{name}.in_proj_bias"), 3) if has_bias else [None] * 3
-    parts = [DenseSpec(np.ascontiguousarray(k.T), b) for k, b in zip(kernels, biases, strict=True)]
-    return attention_of([*parts, weights.dense(f"{name}.out_proj")], num_heads)
+    bias = weights.optional(f"{name}.in_proj_bias", 1)
+    biases = [None] * 3 if bias is None else np.split(bias, 3)
+    maps = [
+        parts.DenseSpec(np.ascontiguousarray(k.T), b) for k, b in zip(kernels, biases, strict=True)
+    ]
+    return attention_of([*maps, weights.dense(f"{name}.out_proj")], num_heads)

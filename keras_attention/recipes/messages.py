@@ -14,7 +14,7 @@ from typing import Any
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
-from keras_attention.data.formats.loaded import Loaded
+from keras_attention.data.formats.common import Loaded
 from keras_attention.data.model_card import other_direction
 from keras_attention.evaluation.report_text import alignment_text, trained_text
 from keras_attention.ops.dispatch import backend_choice

@@ -26,7 +26,7 @@ from keras_attention.utils.files import (
     verify_files,
     write_signed_json,
 )
-from keras_attention.utils.signed_json import CHECKSUM, parse_json, parse_signed_json
+from keras_attention.utils.signed_json import parse_json, parse_signed_json
 
 
 class OtherFolder(ValueError):
@@ -60,7 +60,6 @@ class Folder:
     key: str  # an entry that only manifests of this kind have
     remedy: str  # what a user does if a file is missing or damaged, as a sentence
     version: int = 1  # Version of the format. Manifests that do not say any are of version 1.
-    has_unsigned: bool = False  # whether earlier versions wrote manifests without checksums
 
     def seal(
         self, folder: Path, entries: Mapping[str, Any], files: Collection[str] | None = None
@@ -96,11 +95,11 @@ class Folder:
             text = f"'{path}' is damaged: it cannot be read ({error.strerror}). {self.remedy}"
             raise DamagedFile(text) from None
         manifest = parse_json(content, path, self.remedy)
-        if CHECKSUM in manifest or not self.has_unsigned:
-            manifest = parse_signed_json(content, path, self.remedy)
-        sha256, sizes = manifest.setdefault("sha256", {}), manifest.setdefault("size", {})
+        sha256, sizes = manifest.get("sha256", {}), manifest.get("size", {})
         if self.key not in manifest or not isinstance(sha256, dict) or not isinstance(sizes, dict):
             raise OtherFolder(f"'{path}' does not say that '{folder}' is a {self.what}.")
+        signed = parse_signed_json(content, path, self.remedy)
+        manifest = {"sha256": sha256, "size": sizes, **signed}
         version = manifest.get("format_version", 1)
         if version != self.version:
             by = manifest.get("written_by", "another version")

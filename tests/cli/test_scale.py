@@ -101,7 +101,7 @@ def test_the_command_that_prepares(monkeypatch, tmp_path):
     stores = {name.rpartition("/")[0] for name in made if name.startswith("store/")}
     assert len(stores) == 2 and "tokenizer/tokenizer.model" in made  # training and validation
     # A later start finds it all.
-    monkeypatch.setattr(token_store, "encoded_chunk", lambda *given: pytest.fail("encoded again"))
+    monkeypatch.setattr(token_store, "_write_store", lambda *given: pytest.fail("encoded again"))
     main([*arguments_of(line)[1], *small])
     assert contents("runs/de-en") == made
 

@@ -33,7 +33,7 @@ class Server(http.server.ThreadingHTTPServer):
     """
 
     resumable, tell_length, told_length, shift = True, True, None, 0
-    kind, redirect = "text/plain", None
+    redirect = None
     seconds_a_byte, endless, sent = 0, False, 0
 
     def __init__(self, content):
@@ -71,7 +71,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(416, Content_Range=f"bytes */{size}")
             return
         body = content[start:]
-        headers = {"Content_Type": server.kind}
+        headers = {}
         if start:
             headers["Content_Range"] = f"bytes {start + server.shift}-{size - 1}/{size}"
         if server.tell_length:

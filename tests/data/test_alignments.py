@@ -233,20 +233,7 @@ def test_words_of_a_file_are_counted_as_aligners_do(tmp_path, tokenizer):
 class Pieces:
     """A tokenizer whose ids are places in a list of pieces."""
 
-    pieces = (
-        "▁like",
-        "s",
-        "▁cats",
-        ".",
-        "▁",
-        "喜欢",
-        "猫",
-        "<0xE6>",
-        "<0x88>",
-        "<0x91>",
-        "。",
-        "</s>",
-    )
+    pieces = "▁like s ▁cats . ▁ 喜欢 猫 <0xE6> <0x88> <0x91> 。 </s>".split()
     end_token_id = 11
 
     def id_to_token(self, number):

@@ -11,7 +11,7 @@ import pytest
 
 from keras_attention import TokenBatches, TokenStore
 from keras_attention.data import buckets
-from keras_attention.data.buckets import Cells, _best_split, choose_buckets
+from keras_attention.data.buckets import _best_split, choose_buckets
 from tests.data.counting_text import NumberTokenizer, natural_lengths, number_text
 
 pytestmark = pytest.mark.backends("torch")
@@ -182,7 +182,7 @@ class TestChoice:
             distinct, inverse, counts = np.unique(
                 lengths, axis=1, return_inverse=True, return_counts=True
             )
-            found, mask = _best_split(Cells(distinct, counts), batch_tokens=29, num_replicas=3)
+            found, mask = _best_split(distinct, counts, batch_tokens=29, num_replicas=3)
             assert found == pytest.approx(saved)
             assert np.array_equal(mask[inverse], best)
 

@@ -7,7 +7,7 @@ import pytest
 
 from keras_attention import Corpus, ParallelText, TokenStore
 from keras_attention.data import FilteredText, Filters
-from keras_attention.data.filters import describe, repeated
+from keras_attention.data.filters import describe
 from tests.data.counting_text import NumberTokenizer
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -83,9 +83,6 @@ def test_random_duplicates_against_a_dictionary():
     pairs = [(f"{a}", f"{b}") for a, b in random.integers(0, 30, (2000, 2))]
     filtered = FilteredText(text(pairs), Filters(drop_duplicates=True))
     assert list(filtered) == list(dict.fromkeys(pairs))
-    values = random.integers(0, 50, 300)
-    expected = [i for i, value in enumerate(values) if value in values[:i]]
-    assert repeated(values).tolist() == expected
 
 
 def test_in_a_token_store(tmp_path):

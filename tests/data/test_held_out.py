@@ -124,16 +124,6 @@ def write(stem, pairs):
     return files
 
 
-def test_equal_pairs_go_to_the_same_part():
-    pairs = numbered(50) * 3
-    parts = lists(hold_out(pairs, {"validation": 4, "test": 5}))
-    sets = {name: set(part) for name, part in parts.items()}
-    assert [len(sets[name]) for name in ("validation", "test", "train")] == [4, 5, 41]
-    assert not sets["validation"] & sets["train"] and not sets["test"] & sets["train"]
-    assert not sets["validation"] & sets["test"]
-    assert len(parts["validation"]) == 12
-
-
 def test_default_sizes():
     def held(count):
         parts = lists(hold_out(numbered(count), {"validation": None, "test": None}))

@@ -1,16 +1,15 @@
 """Which tokens are joined to one word: beside the words of what they are decoded to."""
 
-import io
 import itertools
 import re
 
 import pytest
-import sentencepiece
 
 from keras_attention import Tokenizer
 from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.data.joints import Joints
 from keras_attention.decoding.requests import contains, phrase_ids
+from tests.helpers import sentence_piece_model
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -21,12 +20,8 @@ IDS = {"pad_token_id": 0, "start_token_id": 0, "end_token_id": 1}
 
 def learned(texts, size, **options):
     """A SentencePiece model of another program."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts * 9), model_writer=model, vocab_size=size, hard_vocab_limit=False,
-        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2, **options,
-    )  # fmt: skip
-    return model.getvalue()
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    return sentence_piece_model(texts * 9, size, **ids, **options)
 
 
 TEXTS = ["Der Kater sitzt im Garten, die Katze schläft.", "Ein Waschbär wäscht 25 Äpfel!"]
@@ -64,19 +59,7 @@ def test_joined_is_what_is_decoded_to_one_word(name):
 
 
 def test_scripts_without_spaces_bytes_and_special_tokens():
-    pieces = [
-        "猫",
-        "が",
-        "แมว",
-        "고양이",
-        "кот",
-        "a",
-        "\u0301",
-        "<0xD0>",
-        "<0xBA>",
-        "<0xE2>",
-        "<0x41>",
-    ]
+    pieces = "猫 が แมว 고양이 кот a \u0301 <0xD0> <0xBA> <0xE2> <0x41>".split()
     joints = Joints.of_pieces([*pieces, "<0x2C>", "", "<2de>", "</s>"])
     joined = [4, 5, 6, 7, 8, 10]  # Cyrillic and Latin letters, a mark, and bytes of letters
     for part in joints:

@@ -19,17 +19,7 @@ from tests.data.counting_text import NumberText, NumberTokenizer
 pytestmark = pytest.mark.backends("tensorflow")
 
 SIZES = {"web": 211, "clean": 97, "old": 40}
-MIXTURE = [
-    "clean:3",
-    "web:1",
-    "until:60",
-    "web:2",
-    "old:5",
-    "until:131",
-    "clean:1",
-    "web:1",
-    "old:0.5",
-]
+MIXTURE = "clean:3 web:1 until:60 web:2 old:5 until:131 clean:1 web:1 old:0.5".split()
 
 
 @pytest.fixture(scope="module")

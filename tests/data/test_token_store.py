@@ -258,7 +258,7 @@ class TestOpen:
 class TestBadInput:
     def test_folder_is_a_file(self, tmp_path):
         (tmp_path / "file").write_text("mine")
-        with pytest.raises(ValueError, match="must be a folder. Received a file"):
+        with pytest.raises(OSError, match="could not be written, for '.*file': File exists"):
             TokenStore.build(tmp_path / "file", TEXT, NumberTokenizer())
         assert (tmp_path / "file").read_text() == "mine"
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_attention.data.presets import load
+from tests.helpers import pieces_of, sentence_piece_model
 
 SOURCES = [
     "the old house is red",
@@ -24,30 +25,8 @@ TARGETS = [
 
 def sentence_pieces(texts, size):
     """A SentencePiece model as Marian's: a unigram model with its usual normalisation."""
-    import io
-
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts * 5),
-        model_writer=model,
-        vocab_size=size,
-        hard_vocab_limit=False,
-        character_coverage=1.0,
-        eos_id=0,
-        unk_id=1,
-        bos_id=-1,
-        minloglevel=2,
-    )
-    return model.getvalue()
-
-
-def pieces_of(model):
-    import sentencepiece
-
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    return [processor.id_to_piece(i) for i in range(processor.vocab_size())]
+    options = {"character_coverage": 1.0, "eos_id": 0, "unk_id": 1, "bos_id": -1}
+    return sentence_piece_model(texts * 5, size, **options)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import json
 import shutil
 import struct
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import sentencepiece
 
 from keras_attention import Tokenizer, Translator, export_ctranslate2
 from keras_attention.data.presets import load
-from keras_attention.interop import ctranslate2_reader
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
 from keras_attention.spec.files import save_spec
 from keras_attention.spec.parts import PositionsSpec
@@ -178,22 +176,6 @@ def test_stored_types(kind, start, tmp_path):
 def test_a_scale_above_what_8_bits_hold(tmp_path):
     write_model(tmp_path / "model", quantization="int8", scale=900.0)
     check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
-
-
-def test_greedy_translations(tmp_path):
-    write_model(tmp_path / "model")
-    spec, tokenizer, *_ = load(tmp_path / "model")
-    random = np.random.default_rng(2)
-    sources = [[f"a{i}" for i in random.integers(0, 9, random.integers(1, 8))] for _ in range(40)]
-    theirs = open_translator(tmp_path / "model").translate_batch(
-        sources, beam_size=1, max_decoding_length=12, min_decoding_length=0
-    )
-    oracle, different = SpecOracle(spec), set()
-    for source, result in zip(sources, theirs, strict=True):
-        found = oracle.greedy(tokenizer.encode(" ".join(source)), 12)
-        assert [tokenizer.id_to_token(i) for i in found] == result.hypotheses[0]
-        different.add(tuple(found))
-    assert len(different) > 3
 
 
 # What quickmt-train sets if nobody asks for something else.
@@ -543,28 +525,6 @@ def test_aren():
         assert [tokenizer.id_to_token(i) for i in found] == result.hypotheses[0]
         score = oracle.log_probabilities(ids, [*found, tokenizer.end_token_id]).sum()
         np.testing.assert_allclose(result.scores[0], score, atol=TOLERANCE)
-
-
-def test_a_model_is_checked_before_its_weights_are_widened(tmp_path, monkeypatch):
-    """The first of two readings sees zeros that take no memory."""
-    long = [*SOURCE, *(f"a{i}" for i in range(9, 20_000))]
-    monkeypatch.setitem(globals(), "SOURCE", long)
-    write_model(tmp_path / "model", quantization="int8", shared=True)
-    size = (tmp_path / "model/model.bin").stat().st_size
-    peaks, read = [], ctranslate2_reader._Reader.spec
-
-    def measured(self, positions):
-        tracemalloc.start()
-        spec = read(self, positions)
-        peaks.append((self._variables.are_zeros, tracemalloc.get_traced_memory()[1]))
-        tracemalloc.stop()
-        return spec
-
-    monkeypatch.setattr(ctranslate2_reader._Reader, "spec", measured)
-    read_ctranslate2(tmp_path / "model")
-    (first, least), (second, most) = peaks
-    assert first and not second
-    assert least + 3 * size < most
 
 
 def test_damaged_models(tmp_path):

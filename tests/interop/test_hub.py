@@ -108,7 +108,6 @@ def test_kaggle(monkeypatch, tmp_path):
         ("hf://owner/../../etc", "hf://owner/name"),
         ("hf://", "hf://owner/name"),
         ("kaggle://owner/model", "kaggle://owner/model/framework/variation"),
-        ("ftp://owner/model", "hf:// or kaggle://"),
     ],
 )
 def test_wrong_handles(handle, message):

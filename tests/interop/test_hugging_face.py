@@ -186,10 +186,10 @@ def test_nothing_is_executed(folder, capsys):
         ({"pad_token_id": 10**9}, "pad_token_id"),
         ({"eos_token_id": [0, 2]}, "'eos_token_id' must be of type int"),
         ({"d_model": None}, "'d_model'"),
-        ({"dropout": 1.5}, "'dropout' must be a number from 0 to below 1. Received: 1.5"),
-        ({"attention_dropout": "0.1"}, "'attention_dropout' must be a number"),
-        ({"activation_dropout": True}, "'activation_dropout' must be a number"),
-        ({"dropout": float("nan")}, "'dropout' must be a number"),
+        ({"dropout": 1.5}, "dropout in '.*config.json'` must be a .* at least 0 and below 1"),
+        ({"attention_dropout": "0.1"}, "attention_dropout in .* must be a finite number"),
+        ({"activation_dropout": True}, "activation_dropout in .* must be a finite number"),
+        ({"dropout": float("nan")}, "dropout in .* must be a finite number"),
     ],
 )
 def test_settings_that_cannot_be_represented(changes, message, folder):

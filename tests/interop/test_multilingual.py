@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import io
 import json
 import shutil
 import unicodedata
@@ -18,7 +17,8 @@ from keras_attention.data.alignments import word_positions
 from keras_attention.data.presets import load
 from keras_attention.utils.sides import encode_ended
 from keras_attention.visualization import attention_entries
-from tests.interop.conftest import assert_refused, pieces_of, replace
+from tests.helpers import pieces_of, sentence_piece_model
+from tests.interop.conftest import assert_refused, replace
 from tests.recipes.small_runs import write_files
 from tests.spec_oracle import SpecOracle
 
@@ -46,6 +46,7 @@ CODES = {"m2m": ("en", "de", "ast"), "nllb": OF_NLLB, "legacy": OF_NLLB}
 # The first release of mBART: translations into one language.
 CODES |= {"mbart50": OF_MBART, "mbart": ("en_XX", "de_DE", "de_DE")}
 KINDS = [*CODES]
+CONFIG, WHOLE = "tokenizer_config.json", "tokenizer.json"
 EXTRA = 4  # tokens that a translation may have more than its source
 
 
@@ -70,32 +71,17 @@ def lines(number):
 
 
 def sentence_pieces(model_type="bpe"):
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS * 5),
-        model_writer=model,
-        vocab_size=460,
-        model_type=model_type,
-        hard_vocab_limit=False,
-        character_coverage=0.99,
-        minloglevel=2,
-    )
-    return model.getvalue()
+    options = {"model_type": model_type, "character_coverage": 0.99}
+    return sentence_piece_model(TEXTS * 5, 460, **options)
 
 
 def write_model(folder, kind, **changes):
     """A random model of transformers with its tokenizer, as its authors' folders are; returns both."""
-    import sentencepiece
-
     folder.mkdir()
     is_mbart = kind.startswith("mbart")
     model = sentence_pieces("unigram" if is_mbart else "bpe")
     (folder / "sentencepiece.bpe.model").write_bytes(model)
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    pieces = ["<s>", "<pad>", "</s>", "<unk>"]
-    pieces += [processor.id_to_piece(i) for i in range(3, processor.vocab_size())]
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *pieces_of(model)[3:]]
     if is_mbart:
         codes = None
         name = "MBart50Tokenizer" if kind == "mbart50" else "MBartTokenizer"
@@ -334,69 +320,40 @@ def test_languages_must_be_known(made):
 
 
 @pytest.mark.parametrize(
-    "name, content, message",
+    "kind, name, change, message",
     [
-        ("sentencepiece.bpe.model", None, "lacks sentencepiece.bpe.model"),
-        ("tokenizer_config.json", "{}", "no codes of languages"),
+        ("m2m", "sentencepiece.bpe.model", None, "lacks sentencepiece.bpe.model"),
+        ("m2m", CONFIG, "{}", "no codes of languages"),
+        ("m2m", CONFIG, '{"tokenizer_class": "SMALL100Tokenizer"}', "'SMALL100Tokenizer'"),
+        ("m2m", CONFIG, '{"added_tokens_decoder": {"x": "__en__"}}', "must hold ids"),
+        ("m2m", CONFIG, '{"added_tokens_decoder": 3}', "must be of type dict"),
+        ("m2m", "vocab.json", '{"<unk>": 3, "__en__": 4}', "one id for two pieces"),
+        ("m2m", "config.json", '{"model_type": "nllb-moe"}', "'nllb-moe'"),
+        ("m2m", "config.json", '{"model_type": "bart"}', "'bart'"),
+        ("nllb", WHOLE, lambda it: it["model"]["merges"].reverse(), "not made of a SentencePiece"),
+        ("nllb", WHOLE, lambda it: it.pop("normalizer"), "'normalizer' must be"),
+        ("nllb", WHOLE, lambda it: it["model"]["merges"].append([3]), "or no tokenizer of NLLB"),
+        ("nllb", WHOLE, lambda it: it["added_tokens"].append(3), "must hold ids"),
+        ("mbart", WHOLE, lambda it: it["model"]["vocab"].append([3]), "with scores"),
+        ("mbart", "config.json", lambda it: it.pop("decoder_start_token_id"), "Received: 2"),
         (
-            "tokenizer_config.json",
-            '{"tokenizer_class": "SMALL100Tokenizer"}',
-            "'SMALL100Tokenizer'",
-        ),
-        ("tokenizer_config.json", '{"added_tokens_decoder": {"x": "__en__"}}', "must hold ids"),
-        ("tokenizer_config.json", '{"added_tokens_decoder": 3}', "must be of type dict"),
-        ("vocab.json", '{"<unk>": 3, "__en__": 4}', "one id for two pieces"),
-        ("config.json", '{"model_type": "nllb-moe"}', "'nllb-moe'"),
-        ("config.json", '{"model_type": "bart"}', "'bart'"),
-    ],
-)
-def test_damaged_folders(name, content, message, made, tmp_path):
-    folder = shutil.copytree(made["m2m"][0], tmp_path / "model")
-    replace(folder / name, content)
-    assert_refused(folder, message)
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda content: content["model"]["merges"].reverse(), "not made of a SentencePiece model"),
-        (lambda content: content.pop("normalizer"), "'normalizer' must be"),
-        (
-            lambda content: content["model"]["merges"].append([3]),
-            "damaged, or no tokenizer of NLLB",
-        ),
-        (lambda content: content["added_tokens"].append(3), "must hold ids"),
-    ],
-)
-def test_damaged_tokenizer_json(change, message, made, tmp_path):
-    folder = shutil.copytree(made["nllb"][0], tmp_path / "model")
-    (folder / "sentencepiece.bpe.model").unlink()
-    content = json.loads((folder / "tokenizer.json").read_text())
-    change(content)
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    assert_refused(folder, message)
-
-
-@pytest.mark.parametrize(
-    "name, change, message",
-    [
-        ("tokenizer.json", lambda content: content["model"]["vocab"].append([3]), "with scores"),
-        ("config.json", lambda content: content.pop("decoder_start_token_id"), "Received: 2"),
-        (
-            "config.json",
-            lambda content: content.update(decoder_start_token_id=2),
+            *("mbart", "config.json", lambda it: it.update(decoder_start_token_id=2)),
             "mBART-25, whose translations begin with the code.*Received: 2",
         ),
     ],
 )
-def test_damaged_folders_of_mbart(name, change, message, made, tmp_path):
-    folder = shutil.copytree(made["mbart"][0], tmp_path / "model")
-    made["mbart"][2].save_pretrained(folder)
-    (folder / "generation_config.json").unlink()
-    (folder / "sentencepiece.bpe.model").unlink()
-    content = json.loads((folder / name).read_text())
-    change(content)
-    (folder / name).write_text(json.dumps(content))
+def test_damaged_folders(kind, name, change, message, made, tmp_path):
+    folder = shutil.copytree(made[kind][0], tmp_path / "model")
+    if kind == "mbart":
+        made[kind][2].save_pretrained(folder)
+        (folder / "generation_config.json").unlink()
+    if kind != "m2m":
+        (folder / "sentencepiece.bpe.model").unlink()
+    if callable(change):
+        content = json.loads((folder / name).read_text())
+        change(content)
+        change = json.dumps(content)
+    replace(folder / name, change)
     assert_refused(folder, message)
 
 

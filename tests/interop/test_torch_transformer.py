@@ -71,7 +71,7 @@ def test_logits(options, tied):
     "change, message",
     [
         (lambda weights: weights.pop("encoder.layers.0.norm1.bias"), "encoder.layers.0.norm1.bias"),
-        (lambda weights: weights.update(extra=np.ones(3)), "further weights.*extra"),
+        (lambda weights: weights.update(extra=np.ones(3)), "further arrays.*extra"),
         (
             lambda weights: weights.update({"decoder.norm.weight": np.ones(5)}),
             "decoder.norm.gamma has D = 5",

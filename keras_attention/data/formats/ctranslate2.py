@@ -7,18 +7,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_attention.data.formats import common
 from keras_attention.data.formats.hugging_face import LANGUAGES, PAIR
-from keras_attention.data.formats.loaded import Format, Loaded, card_of_files, card_of_own
 from keras_attention.data.formats.multilingual import ends_with_language, languages_of
-from keras_attention.data.formats.pieces import (
-    fits,
-    id_of,
-    imported_tokenizer,
-    read_model,
-    unused,
-    usual_pieces,
-)
-from keras_attention.data.imported_pieces import SIDES, ImportedPieces
+from keras_attention.data.imported_pieces import ImportedPieces
+from keras_attention.data.presegmented import SIDES
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2 import MODEL_FILE, export_ctranslate2
 from keras_attention.interop.ctranslate2_reader import CTranslate2Model, read_ctranslate2
@@ -45,16 +38,18 @@ def sniff(folder: Path) -> bool:
     return (_place(folder) / MODEL_FILE).is_file()
 
 
-def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
+def read(folder: Path, positions: str = POSITIONS[0]) -> common.Loaded:
     """Read a folder."""
     place = _place(folder)
-    own = card_of_own(place, FORMAT.name)
+    own = common.card_of_own(place, FORMAT.name)
     model = read_ctranslate2(place, positions)
     said = {**LANGUAGES, "metadata.json": ("from_code", "to_code")}
-    return Loaded(model.spec, _tokenizer(place, model), card=own or card_of_files(folder, said))
+    return common.Loaded(
+        model.spec, _tokenizer(place, model), card=own or common.card_of_files(folder, said)
+    )
 
 
-FORMAT = Format(
+FORMAT = common.Format(
     "ctranslate2",
     f"a CTranslate2 model ({MODEL_FILE} and its vocabulary)",
     sniff,
@@ -78,10 +73,6 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
     by their pieces, and by their names only where both fit both sides. Where there are none, and the
     vocabulary has no marks of subwords, spaces separate the tokens of a text, as
     `ctranslate2.Translator` takes them.
-
-    Raises:
-        ValueError: If there are tokenizers and none fits, or none where the vocabulary has subwords, or
-            two vocabularies have codes of languages.
     """
     sides = [model.source_pieces, model.target_pieces]
     own, models = _own_tokenizer(folder), None
@@ -120,8 +111,8 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
     ]
     models = models or _fitting_models(folder, usual)
     unknown = [tokens.index(model.unknown) for tokens in sides]
-    first = [id_of(model.source_pieces, token, folder) for token in model.source_prefix]
-    named = [[piece or unused(tokens) for piece in tokens] for tokens in sides]
+    first = [common.id_of(model.source_pieces, token, folder) for token in model.source_prefix]
+    named = [[piece or common.unused(tokens) for piece in tokens] for tokens in sides]
     pieces = named[: 2 if named[0] != named[1] else 1]
     # Whoever calls CTranslate2 puts the code and the end token there.
     ends_source = model.ends_source
@@ -129,7 +120,7 @@ def _tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
         starts_with_language = model.spec.start_token_id in languages.values()
         ends_source = not ends_with_language(folder, starts_with_language)
     ends_source = ends_source if own is None else own.ends_source
-    tokenizer = imported_tokenizer(
+    tokenizer = common.imported_tokenizer(
         pieces, models, model.spec, unknown, first, ends_source, languages=languages
     )
     if own is not None:
@@ -154,7 +145,7 @@ def _fitting_models(folder: Path, sides: Sequence[Sequence[str]]) -> list[bytes 
         fitting = [
             file
             for file, (_, pieces) in found.items()
-            if fits(pieces, tokens) and not any(name in file.lower() for name in other)
+            if common.fits(pieces, tokens) and not any(name in file.lower() for name in other)
         ]
         named = [file for file in fitting if any(name in file.lower() for name in SIDE_NAMES[side])]
         different = {found[file][0] for file in named or fitting}
@@ -166,7 +157,7 @@ def _fitting_models(folder: Path, sides: Sequence[Sequence[str]]) -> list[bytes 
         chosen += different or [None]
     if None not in chosen:
         pieces = {piece for model, pieces in found.values() if model in chosen for piece in pieces}
-        if all(fits({*tokens}, pieces) for tokens in sides):
+        if all(common.fits({*tokens}, pieces) for tokens in sides):
             return chosen
     has_marks = any(mark in piece for mark in MARKS for tokens in sides for piece in tokens)
     if not (found or problems or has_marks):
@@ -191,12 +182,12 @@ def _sentence_piece_models(
         if not file.is_file() or file.suffix in OTHER_FILES or file.stat().st_size > LARGEST_MODEL:
             continue
         try:
-            model = read_model(file)
+            model = common.read_model(file)
         except DamagedFile:
             if file.suffix == ".spm":
                 raise
             if file.suffix == ".model":
                 problems[name] = "it is no SentencePiece model"
             continue
-        found[name] = model, usual_pieces(model)
+        found[name] = model, common.usual_pieces(model)
     return found, problems

@@ -6,15 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_attention.data.formats.loaded import Format, Loaded, card_of_languages
-from keras_attention.data.formats.pieces import (
-    UNKNOWN,
-    id_of,
-    imported_tokenizer,
-    pieces_of,
-    read_model,
-    unused,
-)
+from keras_attention.data.formats import common
+from keras_attention.data.sentence_pieces import opened
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.marian_binary import read_marian
 from keras_attention.spec.transformer import TransformerSpec
@@ -25,7 +18,7 @@ def sniff(folder: Path) -> bool:
     return any(folder.glob("model.*.bin"))
 
 
-def read(folder: Path) -> Loaded:
+def read(folder: Path) -> common.Loaded:
     """Read a folder."""
     path = _one(folder, sorted(folder.glob("model.*.bin")))
     spec = read_marian(path)
@@ -33,10 +26,12 @@ def read(folder: Path) -> Loaded:
     has_both = bool(sides[0] and sides[1])
     files = [_one(folder, side) for side in (sides[:2] if has_both else sides[2:])]
     said = "".join(re.findall(r"^model\.([a-z]{4})\.", path.name))
-    return Loaded(spec, _tokenizer(spec, files), card=card_of_languages([[said[:2], said[2:]]]))
+    return common.Loaded(
+        spec, _tokenizer(spec, files), card=common.card_of_languages([[said[:2], said[2:]]])
+    )
 
 
-FORMAT = Format("firefox", "a model of Firefox (model.*.bin, vocab.*.spm)", sniff, read)
+FORMAT = common.Format("firefox", "a model of Firefox (model.*.bin, vocab.*.spm)", sniff, read)
 
 
 def _one(folder: Path, files: Sequence[Path]) -> Path:
@@ -54,13 +49,19 @@ def _tokenizer(spec: TransformerSpec, files: Sequence[Path]) -> Tokenizer:
 
     The files are the SentencePiece model of both languages, or one for the source and one for the target.
     """
-    models = [read_model(file) for file in files]
-    pieces = [pieces_of(model) for model in models]
+    models = [common.read_model(file) for file in files]
+    pieces = [opened(model)[1] for model in models]
     sizes = (spec.vocabulary_size, spec.target_vocabulary_size)
     for file, tokens, size in zip(files, pieces, sizes, strict=False):
         if len(tokens) != size - 1:
             raise ValueError(f"'{file}' has {len(tokens)} pieces, the model {size - 1} tokens.")
-    unknown = [id_of(tokens, UNKNOWN, file) for tokens, file in zip(pieces, files, strict=True)]
-    return imported_tokenizer(
-        [[*tokens, unused(tokens)] for tokens in pieces], [models[0], models[-1]], spec, unknown
+    unknown = [
+        common.id_of(tokens, common.UNKNOWN, file)
+        for tokens, file in zip(pieces, files, strict=True)
+    ]
+    return common.imported_tokenizer(
+        [[*tokens, common.unused(tokens)] for tokens in pieces],
+        [models[0], models[-1]],
+        spec,
+        unknown,
     )

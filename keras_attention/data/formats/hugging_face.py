@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keras_attention.data.formats.loaded import UNSAID, Format, Loaded, card_of_files, card_of_own
+from keras_attention.data.formats import common
 from keras_attention.data.formats.multilingual import (
     SENTENCE_PIECES,
     TOKENIZER_CONFIG,
@@ -12,27 +12,9 @@ from keras_attention.data.formats.multilingual import (
     WHOLE,
     multilingual_tokenizer,
 )
-from keras_attention.data.formats.pieces import (
-    UNKNOWN,
-    arranged,
-    fits,
-    id_of,
-    imported_tokenizer,
-    read_model,
-    usual_pieces,
-)
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.interop import hugging_face
 from keras_attention.interop.foreign import POSITIONS, Settings, read_foreign_json
-from keras_attention.interop.hugging_face import (
-    CONFIG_FILE,
-    MULTILINGUAL,
-    OLD_WEIGHTS,
-    SAFE_WEIGHTS,
-    WEIGHT_FILES,
-    dropouts,
-    read_hugging_face,
-    search_options,
-)
 from keras_attention.interop.hugging_face_export import export_hugging_face
 from keras_attention.interop.onnx_model import DECODER_FILE
 from keras_attention.spec.transformer import TransformerSpec
@@ -45,8 +27,8 @@ LANGUAGES = {TOKENIZER_CONFIG: ("source_lang", "target_lang")}
 
 def sniff(folder: Path) -> bool:
     """Whether a folder has settings and weights, or lacks weights alone."""
-    config = folder / CONFIG_FILE
-    if any((folder / name).is_file() for name in WEIGHT_FILES):
+    config = folder / hugging_face.CONFIG_FILE
+    if any((folder / name).is_file() for name in hugging_face.WEIGHT_FILES):
         return config.is_file()
     is_onnx = (folder / DECODER_FILE).is_file()  # Its settings are the same.
     if is_onnx or not config.is_file():
@@ -55,22 +37,25 @@ def sniff(folder: Path) -> bool:
         return b'"model_type"' in file.read(2**20)
 
 
-def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
+def read(folder: Path, positions: str = POSITIONS[0]) -> common.Loaded:
     """Read a folder."""
-    card = card_of_own(folder, FORMAT.name) or card_of_files(folder, LANGUAGES)
-    spec = read_hugging_face(folder, positions)
-    is_multilingual = read_foreign_json(folder / CONFIG_FILE, dict)["model_type"] in MULTILINGUAL
+    card = common.card_of_own(folder, FORMAT.name) or common.card_of_files(folder, LANGUAGES)
+    spec = hugging_face.read_hugging_face(folder, positions)
+    is_multilingual = (
+        read_foreign_json(folder / hugging_face.CONFIG_FILE, dict)["model_type"]
+        in hugging_face.MULTILINGUAL
+    )
     tokenizer = (multilingual_tokenizer if is_multilingual else _tokenizer)(folder, spec)
-    options = search_options(folder)
-    trained = {**UNSAID, **dropouts(folder)}
-    return Loaded(spec, tokenizer, options, None, trained, card)
+    options = hugging_face.search_options(folder)
+    trained = {**common.UNSAID, **hugging_face.dropouts(folder)}
+    return common.Loaded(spec, tokenizer, options, None, trained, card)
 
 
-FORMAT = Format(
+FORMAT = common.Format(
     "hugging_face",
-    f"a MarianMT model of Hugging Face ({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, {PAIR[0]}, "
-    f"{PAIR[1]}, {VOCABULARY}), or one of M2M-100, NLLB-200 or mBART ({SENTENCE_PIECES} or {WHOLE} "
-    "instead)",
+    f"a MarianMT model of Hugging Face ({hugging_face.CONFIG_FILE}, {hugging_face.SAFE_WEIGHTS} or "
+    f"{hugging_face.OLD_WEIGHTS}, {PAIR[0]}, {PAIR[1]}, {VOCABULARY}), or one of M2M-100, NLLB-200 or mBART "
+    f"({SENTENCE_PIECES} or {WHOLE} instead)",
     sniff,
     read,
     export_hugging_face,
@@ -83,30 +68,28 @@ def _tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
 
     It gives the ids of `MarianTokenizer`. Special tokens in a text, such as `"</s>"`, are text, though.
     """
-    models = [read_model(folder / name) for name in PAIR]
+    models = [common.read_model(folder / name) for name in PAIR]
     names = [VOCABULARY]
     if (folder / TARGET_VOCABULARY).is_file() and spec.target_embedding is not None:
         names.append(TARGET_VOCABULARY)
-    config = folder / TOKENIZER_CONFIG
-    settings = Settings(read_foreign_json(config, dict) if config.is_file() else {}, config)
-    unknown = settings.get("unk_token", str, UNKNOWN)
+    unknown = Settings.of_file(folder / TOKENIZER_CONFIG).get("unk_token", str, common.UNKNOWN)
     sizes = (spec.vocabulary_size, spec.target_vocabulary_size)
     pieces = [_vocabulary(folder / name, size) for name, size in zip(names, sizes, strict=False)]
     if len(pieces) == 1 and sizes[0] != sizes[1]:
         pieces.append(_vocabulary(folder / VOCABULARY, sizes[1]))
     ids = [
-        id_of(tokens, unknown, folder / name)
+        common.id_of(tokens, unknown, folder / name)
         for tokens, name in zip(pieces, [*names, VOCABULARY], strict=False)
     ]
     for name, model, tokens in zip(PAIR, models, [pieces[0], pieces[-1]], strict=True):
-        if not fits(usual_pieces(model), {*tokens}):
+        if not common.fits(common.usual_pieces(model), {*tokens}):
             raise ValueError(
                 f"'{folder / name}' is another model's: its pieces are not those of {VOCABULARY}."
             )
-    return imported_tokenizer(pieces, models, spec, ids)
+    return common.imported_tokenizer(pieces, models, spec, ids)
 
 
 def _vocabulary(path: Path, size: int) -> list[str]:
     if not path.is_file():
         raise ValueError(f"'{path.parent}' lacks {path.name}, the ids of its pieces.")
-    return arranged(read_foreign_json(path, dict), size, path)
+    return common.arranged(read_foreign_json(path, dict), size, path)

@@ -13,28 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from keras_attention.data.formats import common
 from keras_attention.data.formats.hugging_face import PAIR
-from keras_attention.data.formats.loaded import Format, Loaded
-from keras_attention.data.formats.pieces import (
-    UNKNOWN,
-    arranged,
-    fits,
-    id_of,
-    imported_tokenizer,
-    read_model,
-    unused,
-    usual_pieces,
-)
-from keras_attention.interop.foreign import (
-    POSITIONS,
-    BinaryFile,
-    Settings,
-    as_transformers,
-    checked,
-)
+from keras_attention.interop import foreign
 from keras_attention.interop.marian_binary import Items, simple_yaml, spec_of
 from keras_attention.utils.checks import check_number
-from keras_attention.utils.files import DamagedFile, json_bytes
+from keras_attention.utils.files import DamagedFile
 
 DECODER = "decoder.yml"  # Names the model and its vocabularies, and says how Marian searches.
 # What changes translations there, and the only value of each that a search here has.
@@ -58,11 +42,11 @@ def sniff(folder: Path) -> bool:
     )
 
 
-def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
+def read(folder: Path, positions: str = foreign.POSITIONS[0]) -> common.Loaded:
     """Read a folder."""
     path = folder / DECODER
     is_named = path.is_file()
-    settings = Settings(simple_yaml(_text(path)) if is_named else {}, path)
+    settings = foreign.Settings(simple_yaml(_text(path)) if is_named else {}, path)
     models, files = _models(folder), sorted(folder.glob("*vocab*.yml"))
     if is_named:
         models, files = (_files(settings, name) for name in ("models", "vocabs"))
@@ -74,20 +58,20 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
         )
     options = _search_options(settings)
     spec = spec_of(_read_items(models[0]), models[0])
-    if positions != POSITIONS[0]:
-        spec = checked(lambda: as_transformers(spec), models[0])
+    if positions != foreign.POSITIONS[0]:
+        spec = foreign.checked(lambda: foreign.as_transformers(spec), models[0])
     size = spec.vocabulary_size - 1  # without padding
-    sides = [(arranged(_read_vocabulary(file), size, file), file) for file in files]
+    sides = [(common.arranged(_read_vocabulary(file), size, file), file) for file in files]
     if sides[0][0] == sides[-1][0]:
         sides = sides[:1]
-    pieces = [read_model(folder / name) for name in PAIR]
+    pieces = [common.read_model(folder / name) for name in PAIR]
     names = ", ".join(file.name for file in files)
     # Which vocabulary is the source's, their content says if nothing names them.
     orders = [
         order
         for order in (sides, sides[::-1])[: 1 if is_named else len(sides)]
         if all(
-            fits(usual_pieces(model), {*tokens})
+            common.fits(common.usual_pieces(model), {*tokens})
             for model, (tokens, _) in zip(pieces, (order[0], order[-1]), strict=True)
         )
     ]
@@ -95,7 +79,8 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
         fit = "fit in either order" if orders else "do not fit"
         raise ValueError(f"'{folder}': {' and '.join(PAIR)} {fit} the pieces of {names}.")
     unknown, ends = (
-        [id_of(tokens, special, file) for tokens, file in orders[0]] for special in (UNKNOWN, END)
+        [common.id_of(tokens, special, file) for tokens, file in orders[0]]
+        for special in (common.UNKNOWN, END)
     )
     if ends[0] != ends[-1]:
         raise ValueError(
@@ -104,12 +89,14 @@ def read(folder: Path, positions: str = POSITIONS[0]) -> Loaded:
     spec = dataclasses.replace(
         spec, end_token_id=ends[0], suppressed_token_ids=(unknown[-1], spec.pad_token_id)
     )
-    rows = [[*tokens, unused(tokens)] for tokens, _ in orders[0]]
+    rows = [[*tokens, common.unused(tokens)] for tokens, _ in orders[0]]
     card = _card(models[0].with_suffix(".yml"))
-    return Loaded(spec, imported_tokenizer(rows, pieces, spec, unknown), options, card=card)
+    return common.Loaded(
+        spec, common.imported_tokenizer(rows, pieces, spec, unknown), options, card=card
+    )
 
 
-FORMAT = Format(
+FORMAT = common.Format(
     "marian",
     f"a model of Marian (model.npz, vocab.yml, {PAIR[0]}, {PAIR[1]}, perhaps {DECODER})",
     sniff,
@@ -123,7 +110,7 @@ def _models(folder: Path) -> list[Path]:
     return [file for file in files if not file.name.endswith(OPTIMIZER)]
 
 
-def _files(settings: Settings, name: str) -> list[Path]:
+def _files(settings: foreign.Settings, name: str) -> list[Path]:
     """Return the files that a list of settings names, each once; they must be beside the settings."""
     files = [settings.path.parent / str(each) for each in settings.get(name, list, [])]
     for file in files:
@@ -135,7 +122,7 @@ def _files(settings: Settings, name: str) -> list[Path]:
     return [*dict.fromkeys(files)]
 
 
-def _search_options(settings: Settings) -> dict[str, Any]:
+def _search_options(settings: foreign.Settings) -> dict[str, Any]:
     """Return the arguments of `Translator` that Marian's settings of its search are."""
     settings.refuse_unless(NEUTRAL)
     options: dict[str, Any] = {}
@@ -164,7 +151,7 @@ def _card(path: Path) -> dict[str, Any]:
 
 def _read_items(path: Path) -> Items:
     """Return the arrays of an archive, which is not compressed: no entry is larger than the file."""
-    file = BinaryFile(path)
+    file = foreign.BinaryFile(path)
     items = Items(file)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -204,10 +191,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def _text(path: Path) -> str:
-    try:
-        return json_bytes(path).decode().replace("\r\n", "\n").strip("\n")
-    except UnicodeDecodeError as error:
-        raise DamagedFile(f"'{path}' is damaged: it is no UTF-8 text ({error}).") from None
+    return foreign.read_foreign_text(path).replace("\r\n", "\n").strip("\n")
 
 
 def _unquoted(piece: str) -> str:

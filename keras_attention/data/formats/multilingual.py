@@ -9,16 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attention.data.formats.pieces import (
-    UNKNOWN,
-    arranged,
-    fits,
-    id_of,
-    imported_tokenizer,
-    pieces_of,
-    read_model,
-    usual_pieces,
-)
+from keras_attention.data.formats import common
+from keras_attention.data.sentence_pieces import opened
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import Settings, read_foreign_json
 from keras_attention.interop.hugging_face import CONFIG_FILE
@@ -38,7 +30,7 @@ MBART, MBART50 = "MBartTokenizer", "MBart50Tokenizer"
 CLASSES = ("M2M100Tokenizer", "NllbTokenizer", MBART, MBART50)
 # The first tokens of NLLB and mBART. Behind them come the pieces of the SentencePiece model, but for its
 # first three; and in mBART these languages, the first 25 alone in mBART-25.
-FIRST = ("<s>", "<pad>", "</s>", UNKNOWN)
+FIRST = ("<s>", "<pad>", "</s>", common.UNKNOWN)
 MBART_CODES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM "
     "ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH "
@@ -65,7 +57,7 @@ def ends_with_language(folder: Path, starts_with_language: bool) -> bool:
 
     mBART-25 is known by its start token, which is the code of the translation's language.
     """
-    config = _settings(folder / TOKENIZER_CONFIG)
+    config = Settings.of_file(folder / TOKENIZER_CONFIG)
     is_second = config.get("tokenizer_class", str, "").startswith(MBART50)
     is_legacy = config.get("legacy_behaviour", bool, False)
     return is_legacy or (starts_with_language and not is_second)
@@ -73,7 +65,7 @@ def ends_with_language(folder: Path, starts_with_language: bool) -> bool:
 
 def _class_of(folder: Path) -> str:
     """Return the class that the tokenizer of a folder has in transformers."""
-    config, model = (_settings(folder / name) for name in (TOKENIZER_CONFIG, CONFIG_FILE))
+    config, model = (Settings.of_file(folder / name) for name in (TOKENIZER_CONFIG, CONFIG_FILE))
     usual = MBART if model.values.get("model_type") == "mbart" else CLASSES[0]
     usual = model.get("tokenizer_class", str, usual)
     name = config.get("tokenizer_class", str, usual).removesuffix("Fast")
@@ -85,16 +77,12 @@ def _class_of(folder: Path) -> str:
 
 
 def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
-    """Return the tokenizer of an M2M-100, NLLB-200 or mBART folder of Hugging Face, with their ids.
-
-    Raises:
-        ValueError: If it is another program's, or a file is missing.
-    """
+    """Return the tokenizer of an M2M-100, NLLB-200 or mBART folder of Hugging Face, with their ids."""
     name = _class_of(folder)
     whole = folder / WHOLE
-    content = _settings(whole) if whole.is_file() else None
+    content = Settings.of_file(whole) if whole.is_file() else None
     if (folder / SENTENCE_PIECES).is_file() or content is None:
-        model = read_model(folder / SENTENCE_PIECES)
+        model = common.read_model(folder / SENTENCE_PIECES)
     else:
         model = _model_of(content)
     if (folder / VOCABULARY).is_file():
@@ -103,11 +91,11 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
         ids = _ids_of(content)
     else:
         codes = {MBART: MBART_CODES.split()[:25], MBART50: MBART_CODES.split()}.get(name, [])
-        ids = [*FIRST, *pieces_of(model)[3:], *codes, *(["<mask>"] if codes else [])]
+        ids = [*FIRST, *opened(model)[1][3:], *codes, *(["<mask>"] if codes else [])]
         ids = {piece: i for i, piece in enumerate(ids)}
     ids |= _added(folder, content, ids)
     place = folder / (WHOLE if content is not None else VOCABULARY)
-    pieces = arranged(ids, spec.vocabulary_size, place)
+    pieces = common.arranged(ids, spec.vocabulary_size, place)
     special = [pieces[i] for i in (spec.pad_token_id, spec.end_token_id)]
     languages = languages_of(pieces)
     if not languages or special != [FIRST[1], FIRST[2]]:
@@ -116,9 +104,9 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
             f"codes such as __en__ or eng_Latn in {WHOLE}, {SPECIAL}, {ADDED} or {TOKENIZER_CONFIG}, as the "
             "model's authors wrote them."
         )
-    if not fits(usual_pieces(model), {*pieces}):
+    if not common.fits(common.usual_pieces(model), {*pieces}):
         raise ValueError(f"'{folder / SENTENCE_PIECES}' is another model's: {place.name} differs.")
-    unknown = [id_of(pieces, UNKNOWN, place)]
+    unknown = [common.id_of(pieces, common.UNKNOWN, place)]
     starts_with_language = spec.start_token_id in languages.values()
     if name == MBART and not starts_with_language:
         raise ValueError(
@@ -127,28 +115,23 @@ def multilingual_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
             f"{spec.start_token_id}. (A model that was trained no further translates nothing.)"
         )
     ends_source = not ends_with_language(folder, starts_with_language)
-    return imported_tokenizer(
+    return common.imported_tokenizer(
         *([pieces], [model, model], spec, unknown), ends_source=ends_source, languages=languages
     )
 
 
-def _settings(path: Path) -> Settings:
-    """Return the settings of a file; none if it is missing."""
-    return Settings(read_foreign_json(path, dict) if path.is_file() else {}, path)
-
-
 def _added(folder: Path, content: Settings | None, known: Mapping[str, int]) -> dict[str, Any]:
     """Return the ids of tokens behind the known ones: as files say them, else in the order of a list."""
-    config = _settings(folder / TOKENIZER_CONFIG)
+    config = Settings.of_file(folder / TOKENIZER_CONFIG)
     lists = (
         each.get(name, list, [])
-        for each in (_settings(folder / SPECIAL), config)
+        for each in (Settings.of_file(folder / SPECIAL), config)
         for name in ("additional_special_tokens", "extra_special_tokens")
     )
     listed = dict.fromkeys(map(_content, next(filter(None, lists), [])))
     new = (token for token in listed if token not in known)
     found: dict[str, Any] = {token: len(known) + i for i, token in enumerate(new)}
-    found |= _settings(folder / ADDED).values
+    found |= Settings.of_file(folder / ADDED).values
     for number, token in config.get("added_tokens_decoder", dict, {}).items():
         found[_content(token)] = int(number) if number.isdecimal() else number
     for token in [] if content is None else content.get("added_tokens", list, []):
@@ -215,7 +198,7 @@ def _model_of(content: Settings) -> bytes:
     proto = messages.ModelProto()
     proto.trainer_spec.model_type = 1 if is_unigram else 2  # BPE
     proto.normalizer_spec.precompiled_charsmap = charsmap
-    for piece, kind in ((UNKNOWN, 2), ("<s>", 3), ("</s>", 3)):
+    for piece, kind in ((common.UNKNOWN, 2), ("<s>", 3), ("</s>", 3)):
         proto.pieces.add(piece=piece, score=0.0, type=kind)
     for piece, score in scores.items():
         proto.pieces.add(piece=piece, score=score, type=1)

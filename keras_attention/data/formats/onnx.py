@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keras_attention.data.formats.loaded import Format, Loaded, card_of_export
+from keras_attention.data.formats.common import Format, Loaded, card_of_export
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.export_folder import TOKENIZER_FOLDER
 from keras_attention.interop.onnx_model import DECODER_FILE, OnnxModel

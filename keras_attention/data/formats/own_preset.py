@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.data.formats.loaded import UNSAID, Format, Loaded
-from keras_attention.data.saved_tokenizer import MODEL_FILE, SAVED
+from keras_attention.data.formats.common import UNSAID, Format, Loaded
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.export_folder import MANIFEST
 from keras_attention.interop.foreign import Settings, checked, read_foreign_json
@@ -39,13 +38,6 @@ CARD, CARD_TEXT = "card.json", "README.md"
 MODEL_OPTIONS = (*DROPOUTS, "recompute", "seed")
 REMEDY = "Download or copy the preset again."
 PRESET = Folder("preset that `Translator.save_to_preset` wrote", MANIFEST, "sample", REMEDY)
-# Types of the entries of the manifest.
-ENTRIES = {
-    "spec": dict,
-    "options": dict,
-    "model_options": dict,
-    "sample": list,
-}
 # What a search takes; a search of that length would take all memory.
 MOST = {"beam_size": 1000, "length_penalty": 10.0, "max_extra_length": 1_000_000}
 
@@ -63,14 +55,17 @@ def read(folder: Path) -> Loaded:
             f"'{folder}' is a model of Keras or a preset of KerasHub, and has no {MANIFEST}, which "
             "`Translator.save_to_preset` writes. Load it with `keras.saving.load_model`, or with KerasHub."
         )
-    manifest = read_manifest(folder)
-    return Loaded(
-        _read_spec(folder, manifest),
-        Tokenizer.load(folder / TOKENIZER),
-        *_read_options(folder, manifest),
-        {**UNSAID, **manifest["model_options"]},
-        read_foreign_json(folder / CARD, dict),
-    )
+    manifest = PRESET.read(folder)
+    try:
+        return Loaded(
+            _read_spec(folder, manifest["spec"]),
+            Tokenizer.load(folder / TOKENIZER),
+            *_read_options(folder, manifest),
+            {**UNSAID, **manifest["model_options"]},
+            read_foreign_json(folder / CARD, dict),
+        )
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(folder / MANIFEST, f"it is not understood: {error!r}") from None
 
 
 FORMAT = Format(
@@ -78,37 +73,21 @@ FORMAT = Format(
 )
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return what the manifest of a preset says, after comparing all files with it."""
-    manifest, path = PRESET.read(folder), folder / MANIFEST
-    for name, kind in ENTRIES.items():
-        if not isinstance(manifest.get(name), kind):
-            raise _damaged(path, f"its entry {name!r} is no {kind.__name__}")
-    needed = {WEIGHTS, CARD, f"{TOKENIZER}/{SAVED.manifest}", f"{TOKENIZER}/{MODEL_FILE}"}
-    if not needed <= manifest["sha256"].keys():
-        raise _damaged(path, f"it lacks one of {', '.join(sorted(needed))}")
-    return manifest
-
-
-def _read_spec(folder: Path, manifest: dict[str, Any]) -> TransformerSpec:
-    """Return the model of a preset with this manifest, with weights as float32 NumPy arrays."""
-    path = folder / MANIFEST
-    try:
-        spec = from_json(manifest["spec"])
-        if not isinstance(spec, TransformerSpec):
-            raise TypeError(f"a {type(spec).__name__} is no TransformerSpec")
-        names = list(spec.weights().values())
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError("the name of a weight is no text")
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(path, f"its entry 'spec' is not understood: {error}") from None
+def _read_spec(folder: Path, written: Any) -> TransformerSpec:
+    """Return the model that is written so, with weights as float32 NumPy arrays."""
+    spec = from_json(written)
+    if not isinstance(spec, TransformerSpec):
+        raise TypeError(f"a {type(spec).__name__} is no TransformerSpec")
+    names = list(spec.weights().values())
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("the name of a weight is no text")
     file = folder / WEIGHTS
     weights = _read_weights(file, names)
     spec = checked(lambda: spec.map_weights(weights.__getitem__), file)
     try:
         spec.options()
     except SpecError as error:
-        raise SpecError(f"'{path}': {error}") from None
+        raise SpecError(f"'{folder / MANIFEST}': {error}") from None
     return spec
 
 

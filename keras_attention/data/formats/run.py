@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keras_attention.data.formats.loaded import Format, Loaded
+from keras_attention.data.formats.common import Format, Loaded
 from keras_attention.data.formats.own_preset import MODEL_OPTIONS
 from keras_attention.data.model_card import card_of_run
 from keras_attention.data.tokenizer import Tokenizer
