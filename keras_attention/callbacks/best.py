@@ -143,6 +143,9 @@ class StopWithoutGain(RunCallback):
     Attributes:
         is_over: Whether the patience is over.
 
+    Raises:
+        ValueError: If `patience` is not positive.
+
     Example:
 
     >>> import keras

@@ -67,6 +67,9 @@ class Budget(RunCallback):
         untimed: Numbers of the batches of this epoch whose time does not count.
         untimed_seconds: Seconds that such batches took in this start.
         compiling: The same of the start where they took longest.
+
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
     @checked

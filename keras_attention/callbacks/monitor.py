@@ -76,6 +76,9 @@ class TrainingMonitor(RunCallback):
     Attributes:
         last: The numbers of the last entry of kind `"train"`, under the names after the slash.
 
+    Raises:
+        ValueError: If `every` is not positive.
+
     Example:
 
     >>> import tempfile

@@ -38,6 +38,9 @@ class StopOnNonFinite(RunCallback):
     Attributes:
         error: The `NonFiniteTraining` that ended training, or None. It is raised when training ends, and
             keeps Keras from calling the callbacks after this one: put this one last.
+
+    Raises:
+        ValueError: If `every` or `shown` is not positive.
     """
 
     @checked

@@ -82,7 +82,7 @@ class TranslationScores(RunCallback):
         seconds: How long translating and scoring took last; None before.
 
     Raises:
-        ValueError: If the lists do not fit together.
+        ValueError: If the lists do not fit together, or an interval is not positive.
 
     Example:
 

@@ -42,7 +42,8 @@ class ImportedPieces(Pieces):
             ]
             processors = [None if model is None else opened(model)[0] for model in models]
             self._processors = dict(zip(SIDES, (processors[0], processors[-1]), strict=True))
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            self._check()
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"`model` is not an imported tokenizer. ({error})") from error
         special = {*special_ids, *self.languages.values()}
         self._ids = {
@@ -51,6 +52,17 @@ class ImportedPieces(Pieces):
         }
         # What joins pieces of the target to words.
         self.joined_by = {"behind": JOINER} if self._processors["target"] is None else {}
+
+    def _check(self) -> None:
+        """Refuse pieces that are no texts, and ids without a piece: compiled code reads tables unchecked."""
+        if not all(isinstance(one, str) for pieces in self.names.values() for one in pieces):
+            raise TypeError("a piece is no text")
+        ids = [*self._unknown.items(), *(("target", self.ids[name]) for name in IDS)]
+        ids += [("source", i) for i in self.source_prefix]
+        ids += [(side, i) for side in SIDES for i in self.languages.values()]
+        for side, token_id in ids:
+            if type(token_id) is not int or not 0 <= token_id < len(self.names[side]):
+                raise ValueError(f"{token_id!r} is no id of the {side} vocabulary")
 
     @staticmethod
     def model(

@@ -25,9 +25,8 @@ class Pieces:
     """What a tokenizer asks of its algorithm, beside `encode` and `decode` for lists of one side."""
 
     names: Mapping[str, Sequence[str]]  # of each side, the piece of each id for display
-    ids: Mapping[
-        str, int
-    ] = {}  # of special tokens, as attributes of a tokenizer, if not the usual ones
+    # Of special tokens, as attributes of a tokenizer, if they are not the usual ones.
+    ids: Mapping[str, int] = {}
     symbols: tuple[str, ...] = ()
     languages: Mapping[str, int] = {}
     ends_source = True
@@ -56,6 +55,8 @@ class PresegmentedVocabulary(ListedPieces):
 
     def __init__(self, model: bytes) -> None:
         super().__init__(model)
+        if len(set(self._tokens)) < len(self._tokens):
+            raise ValueError("`model` is not a list of pieces: one of them occurs twice.")
         # "</s>" in a text must not end the sentence, so special tokens are left out.
         pieces = enumerate(self._tokens[len(SPECIAL_TOKENS) :], start=len(SPECIAL_TOKENS))
         self._ids = {token: index for index, token in pieces}

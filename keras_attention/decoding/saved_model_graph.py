@@ -100,7 +100,7 @@ class TextOperations:
         valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         is_wrong = tf.cast(texts != valid, "int32")
         problem = ["A text is not UTF-8. Its number:", tf.argmax(is_wrong)]
-        texts = self.normalize(_if(tf.reduce_sum(is_wrong) == 0, problem, texts))
+        texts = self.normalize(_asserted(tf.reduce_sum(is_wrong) == 0, problem, texts))
         if self._prefixes[side]:
             texts = tf.where(texts == "", texts, self._prefixes[side] + texts)
         rows = self.pieces.tokenize(texts)
@@ -252,7 +252,7 @@ def _translate(
     """Return the n best translations of texts (B,), and their scores."""
     beam_size = model.rules.beam_size
     problem = [f"`n_best` must be from 1 to {beam_size}, the beam size. Received:", n_best]
-    n_best = _if((n_best >= 1) & (n_best <= beam_size), problem, n_best)
+    n_best = _asserted((n_best >= 1) & (n_best <= beam_size), problem, n_best)
     source_ids, is_empty = text.encode(_at_least_one(texts), "source")
     source_ids, lengths = _checked(source_ids, model, "source")
     limits = tf.minimum(lengths + model.max_extra_length, model.longest[1])
@@ -260,7 +260,7 @@ def _translate(
     # As large as `Batching` allows.
     size = tf.cast(tf.size(limits), "int64") * tf.cast(tf.reduce_max(limits), "int64")
     problem = [f"Too much at once for {beam_size} beams. Give fewer texts, or shorter ones."]
-    limits = _if(size * beam_size**2 <= LARGEST_BUFFER, problem, limits)
+    limits = _asserted(size * beam_size**2 <= LARGEST_BUFFER, problem, limits)
     # Only who wants the n best waits for the certainty of the others.
     rank = tf.where(n_best > 1, beam_size - 1, 0)
     found, scores, *_ = model.search(source_ids, limits, rank)
@@ -289,7 +289,9 @@ def _score(
     """Return log P(target | source) of each pair of texts (B,) and (B,)."""
     sizes = [tf.size(sources), tf.size(targets)]
     problem = ["Every source needs its target. Received:", *sizes]
-    sources, targets = (_if(sizes[0] == sizes[1], problem, texts) for texts in (sources, targets))
+    sources, targets = (
+        _asserted(sizes[0] == sizes[1], problem, texts) for texts in (sources, targets)
+    )
     source_ids, target_ids = (
         _checked(text.encode(_at_least_one(texts), side)[0], model, side)[0]
         for texts, side in ((sources, "source"), (targets, "target"))
@@ -311,10 +313,10 @@ def _checked(ids: Any, model: ModelOperations, side: str) -> tuple[Any, Any]:
         f"A {side} is longer than {most} tokens, end token included. Split it into sentences. Its number:",
         tf.argmax(lengths),
     ]
-    return _if(tf.reduce_all(lengths <= most), problem, ids), lengths
+    return _asserted(tf.reduce_all(lengths <= most), problem, ids), lengths
 
 
-def _if(is_right: Any, problem: Sequence[Any], value: Any) -> Any:
+def _asserted(is_right: Any, problem: Sequence[Any], value: Any) -> Any:
     """Return a tensor; a call for which something is not right fails and shows the problem."""
     with tf.control_dependencies([tf.debugging.Assert(is_right, problem)]):
         return tf.identity(value)

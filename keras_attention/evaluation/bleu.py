@@ -130,11 +130,19 @@ def corpus_chrf(
     word_order: Annotated[int, Ge(0), Le(10)] = 0,
     lowercase: bool = False,
 ) -> CorpusScore:
-    """chrF2, the F-score of character n-grams (Popovic 2015); see `corpus_bleu`.
+    """chrF2, the F-score of character n-grams (Popovic 2015), one reference for each hypothesis.
 
     Args:
-        hypotheses, references, lowercase: As of `corpus_bleu`.
+        hypotheses: Translations as plain text, not tokenised.
+        references: The reference of each translation, in the same order.
         word_order: 2 counts words and pairs of words as well: chrF2++.
+        lowercase: Whether case is ignored.
+
+    Returns:
+        A `CorpusScore`.
+
+    Raises:
+        ValueError: If the lists are empty, differ in length or hold anything but strings.
 
     Example:
 
@@ -151,15 +159,22 @@ def corpus_chrf(
 def corpus_ter(
     hypotheses: Iterable[str], references: Iterable[str], *, language: str | None = None
 ) -> CorpusScore:
-    """Return the translation edit rate (Snover et al. 2006), where lower is better; see `corpus_bleu`.
+    """Return the translation edit rate (Snover et al. 2006), one reference for each: lower is better.
 
     It counts the words to insert, delete or replace and the phrases to move, for 100 words of the reference;
     case is ignored. A word is what stands between spaces. In Chinese and Japanese it is a character,
     kana in a row, or punctuation. sacreBLEU takes up to a second for a long translation that is all wrong.
 
     Args:
-        hypotheses, references: As of `corpus_bleu`.
+        hypotheses: Translations as plain text, not tokenised.
+        references: The reference of each translation, in the same order.
         language: Language code of both. Defaults to None, an unknown one, with spaces.
+
+    Returns:
+        A `CorpusScore`.
+
+    Raises:
+        ValueError: If the lists are empty, differ in length or hold anything but strings.
 
     Example:
 

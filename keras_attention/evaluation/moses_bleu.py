@@ -43,7 +43,8 @@ def tokenized_bleu(
       U+001F, white space in Python, are cut at other places: score such text with the Perl script.
 
     Args:
-        hypotheses, references: As of `corpus_bleu`.
+        hypotheses: Translations as plain text, not tokenised.
+        references: The reference of each translation, in the same order.
         language: Language code of both, for abbreviations and apostrophes: the paper's is "de".
         references_are_tokenized: Whether the references are already tokenized by Moses, such as
             `newstest2013.tok.de` in the script. Then only their hyphens are split.
@@ -53,7 +54,8 @@ def tokenized_bleu(
 
     Raises:
         ImportError: If sacremoses is not installed.
-        ValueError: As `corpus_bleu`, and if Moses does not know the language.
+        ValueError: If the lists are empty, differ in length or hold anything but strings, or Moses does not
+            know the language.
 
     Example:
 

@@ -136,7 +136,11 @@ def _settings(folder: Path, sessions: Sequence[Any]) -> dict[str, int]:
             f"'{folder}' holds ONNX files of another program, or of two exports; those that `export_onnx` "
             "wrote are read. Export the model again with `keras-attention export`, or use optimum."
         )
-    return json.loads(written)
+    settings = json.loads(written)
+    names = (*NAMES, "max_length", "beam_size")
+    if not isinstance(settings, dict) or any(type(settings.get(name)) is not int for name in names):
+        raise DamagedFile(f"The metadata of '{folder / DECODER_FILE}' lacks one of {names}.")
+    return settings
 
 
 def _session(path: Path) -> Any:

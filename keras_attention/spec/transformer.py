@@ -136,7 +136,15 @@ class TransformerSpec:
         return map_weights(self, function)
 
     def positions(self, stack: StackSpec, length: int) -> np.ndarray:
-        """Return the encodings (length, D) of the first positions of a stack, in float32."""
+        """Return the encodings (length, D) of the first positions of a stack, in float32.
+
+        Args:
+            stack: The spec's `encoder` or `decoder`.
+            length: Number of positions.
+
+        Raises:
+            ValueError: If more positions are asked for than were learned.
+        """
         import numpy as np
 
         if stack.positions.table is None:

@@ -41,6 +41,9 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     Returns:
         The rate of the next update.
 
+    Raises:
+        ValueError: If an argument is out of range.
+
     Example:
 
     >>> schedule = LearningRateSchedule(hidden_dim=512)
@@ -111,12 +114,24 @@ class CooldownToBudget(BudgetSchedule):
     there can be continued with any larger budget, or ended early by a cool-down at any time. Haegele et
     al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations".
 
-    The `Budget` callback begins the cool-down and sets `used`, the share of it that is over.
+    The `Budget` callback begins the cool-down and tells this schedule which share of it is over.
 
     Args:
         peak: The constant rate.
         warmup_steps: Number of updates of the warm-up; the first has the rate `peak / warmup_steps`.
         name: Name of the schedule. Defaults to `"cooldown_to_budget"`.
+
+    Attributes:
+        used: A variable, the share of the cool-down that is over, from 0 to 1.
+
+    Call arguments:
+        step: Number of updates done so far.
+
+    Returns:
+        The rate of the next update.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -140,8 +155,8 @@ class CosineToBudget(BudgetSchedule):
     """A linear warm-up, times half a cosine that reaches 0 when the budget is used up.
 
     `keras.optimizers.schedules.CosineDecay` needs the number of updates in advance. This schedule is for
-    a budget of minutes on a machine of unknown speed: the `Budget` callback sets `used`, the share of the
-    budget that is used. So the rate depends on the speed, and two runs do not give the same bits.
+    a budget of minutes on a machine of unknown speed: the `Budget` callback tells it which share of the
+    budget is used. So the rate depends on the speed, and two runs do not give the same bits.
 
     The share is a variable, which `keras_attention.Adam` tracks with its own variables. So checkpoints
     hold it, and compiled updates see it change.
@@ -150,6 +165,18 @@ class CosineToBudget(BudgetSchedule):
         peak: Largest rate of the warm-up. The cosine lowers it as the budget is used.
         warmup_steps: Number of updates of the warm-up; the first has the rate `peak / warmup_steps`.
         name: Name of the schedule. Defaults to `"cosine_to_budget"`.
+
+    Attributes:
+        used: A variable, the share of the budget that is used, from 0 to 1.
+
+    Call arguments:
+        step: Number of updates done so far.
+
+    Returns:
+        The rate of the next update.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -183,6 +210,15 @@ class SimplexLearningRate(keras.optimizers.schedules.LearningRateSchedule):
         last_step: Last update with a rate above 0, after which kappa and alpha are frozen; None for no
             end. The paper freezes them for the last 10,000 of 60,000 updates. Defaults to None.
         name: Name of the schedule. Defaults to `"simplex_learning_rate"`.
+
+    Call arguments:
+        step: Number of updates done so far.
+
+    Returns:
+        The rate of the next update.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Example:
 

@@ -63,8 +63,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         A scalar, nats per token.
 
     Raises:
-        ValueError: If shapes do not fit together, or a NumPy array of labels holds one outside the
-            vocabulary. (In a tensor, such a label makes the loss NaN.)
+        ValueError: If an argument is out of range, shapes do not fit together, or a NumPy array of labels
+            holds one outside the vocabulary. (In a tensor, such a label makes the loss NaN.)
 
     Example (logits 1 to 4, label 2):
 
@@ -96,10 +96,18 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return ops.divide(total, self.token_count(y_true, sample_weight, total.dtype))
 
     def token_sum(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Return the sum of the losses, in nats, of the real tokens in these rows: of one replica or slice.
+        """Return the sum of the losses of the real tokens in these rows: of one replica or slice.
 
         Gradients are summed over replicas and slices. So each `token_sum`, divided by the `token_count`
-        of the whole update, adds its share to the mean over all tokens. The arguments are those of a call.
+        of the whole update, adds its share to the mean over all tokens.
+
+        Args:
+            y_true: Integer labels `(B, T)`.
+            y_pred: Logits `(B, T, V)`.
+            sample_weight: Optional weights broadcastable to `(B, T)`.
+
+        Returns:
+            A scalar, nats.
         """
         losses, _ = _weighted(self.call, y_true, y_pred, self.pad_token_id, sample_weight)
         return ops.sum(losses)
@@ -108,7 +116,14 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         """Return the number of real tokens of the whole update, over all replicas; 1 if there is none.
 
         In an update of several processes on PyTorch, whose losses are averaged, it is an equal share of that.
-        The labels `(B, T)` are all rows of this replica; with sample weights, tokens count by their weight.
+
+        Args:
+            y_true: Integer labels `(B, T)`: all rows of this replica.
+            sample_weight: Optional weights broadcastable to `(B, T)`; tokens count by their weight.
+            dtype: Of the result. Defaults to float32.
+
+        Returns:
+            A scalar.
         """
         if _own.token_count is not None:
             return ops.cast(_own.token_count, dtype)

@@ -77,9 +77,8 @@ def paper_attention_figure(
         )
     chosen = figures.checked_indices("heads", heads, len(weights))
     queries = figures.checked_indices("query", query, len(target_tokens))
-    palette = colormaps[
-        "tab10" if len(weights) <= 10 else "tab20"
-    ]  # up to ten as in the paper's figures
+    # Up to ten heads have the colours of the paper's figures.
+    palette = colormaps["tab10" if len(weights) <= 10 else "tab20"]
     colors = [palette(head % palette.N) for head in range(len(weights))]
     labels = [
         [figures.label(token) for token in tokens] for tokens in (source_tokens, target_tokens)
