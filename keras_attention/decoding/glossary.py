@@ -111,7 +111,13 @@ def read_glossary(path: str | os.PathLike[str]) -> Glossary:
         ValueError: If the file is no text, or a line has no two sides, or another translation of a term than
             an earlier one. The message names the line.
     """
-    entries = []
+    terms = _checked(_entries(path))
+    if not terms:
+        raise ValueError(f"'{path}' holds no terms, only empty lines.")
+    return Glossary(terms)
+
+
+def _entries(path: str | os.PathLike[str]) -> Iterator[tuple[str, list[str]]]:
     for number, line in enumerate(read_lines(path), start=1):
         where, sides = f"line {number} of '{path}'", line.split("\t")
         if not line.strip():
@@ -121,10 +127,7 @@ def read_glossary(path: str | os.PathLike[str]) -> Glossary:
                 f"A glossary has a term, a tab and its translation in each line. Received: {where} with "
                 f"{len(sides) - 1} tabs: {line[:LONGEST_SIDE]!r}"
             )
-        entries.append((where, sides))
-    if not entries:
-        raise ValueError(f"'{path}' holds no terms, only empty lines.")
-    return Glossary(_checked(entries))
+        yield where, sides
 
 
 def check_glossary(name: str, value: Any) -> Glossary:
@@ -151,6 +154,8 @@ def _checked(entries: Iterable[tuple[str, Iterable[Any]]]) -> dict[str, str]:
                 "Leave one out."
             )
         places.setdefault(term, where)
+        if len(terms) > MOST_TERMS:  # before all of a text that is no glossary is in memory
+            raise ValueError(f"A glossary has at most {MOST_TERMS:,} terms. Received more: {where}")
     return terms
 
 

@@ -48,12 +48,12 @@ def check_destination(
         ValueError: If the path's folder does not exist or cannot be written to, or the name is too long.
     """
     path = check_path("path", path)
+    check_kind(path, folder)
     for source in sources:
         if path.exists() and Path(source).exists() and path.samefile(source):
             raise OccupiedPath(
                 f"'{path}' is both a file to read and the file to write. Choose another one to write to."
             )
-    check_kind(path, folder)
     is_taken = path.exists() and not (folder and is_empty(path))
     if is_taken and ours is not None and not ours(path):
         raise OccupiedPath(
