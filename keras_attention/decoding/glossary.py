@@ -155,7 +155,10 @@ def _checked(entries: Iterable[tuple[str, Iterable[Any]]]) -> dict[str, str]:
             )
         places.setdefault(term, where)
         if len(terms) > MOST_TERMS:  # before all of a text that is no glossary is in memory
-            raise ValueError(f"A glossary has at most {MOST_TERMS:,} terms. Received more: {where}")
+            raise ValueError(
+                f"A glossary needs 1 to {MOST_TERMS:,} terms and their translations. Received: "
+                f"{len(terms):,} terms up to {where}"
+            )
     return terms
 
 
