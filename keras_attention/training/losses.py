@@ -44,7 +44,9 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     The label gets probability `1 - label_smoothing`, each other token `label_smoothing / (V - 1)`, as
     in the authors' code. Padding is excluded. The sum over tokens is divided by the number of tokens of
     all replicas together, so every token of an update has the same weight. Keras' default, the mean of
-    the replicas' means, would give more weight to the tokens of a replica that has few of them.
+    the replicas' means, would give more weight to the tokens of a replica that has few of them. (In
+    its logs, though, Keras weighs the losses of batches by their rows: the mean over all tokens of several
+    batches is `Perplexity`'s.)
 
     Args:
         label_smoothing: The paper's epsilon_ls. Defaults to 0.1, as in the paper.
