@@ -14,7 +14,7 @@ import keras
 from keras_attention.callbacks.signals import stopping_at_once
 from keras_attention.data.corpora import Corpus
 from keras_attention.evaluation.report import write_report
-from keras_attention.models.declared import assign_weights
+from keras_attention.models.pretrained import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes import results
 from keras_attention.recipes.attention import SHOWN, attention_log, middling_pairs
