@@ -7,11 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.cli.decoding_options import (
-    NAMES,
-    add_search_options,
-    choose_backend,
-)
+from keras_attention.cli.decoding_options import NAMES, add_search_options, choose_backend
 from keras_attention.cli.models import (
     MODEL_HELP,
     check_model,

@@ -316,10 +316,7 @@ class Resolved:
         """Make the model, compiled for training."""
         config, model = self.config, self.untrained_model(vocabulary_size)
         model.compile(
-            optimizer=Adam(
-                _schedule(config, model.hidden_dim),
-                moving_average=config.ema,
-            ),
+            optimizer=Adam(_schedule(config, model.hidden_dim), moving_average=config.ema),
             loss=LabelSmoothedCrossentropy(config.label_smoothing, model.pad_token_id),
             accumulation_steps=config.accumulation_steps,
             alignment_head=guided_head(config),

@@ -17,11 +17,7 @@ from keras_attention import (
     load_corpus,
 )
 from keras_attention.data.alignments import TokenAlignments, WordAlignments
-from keras_attention.recipes import (
-    checkpoint_translator,
-    plan_training,
-    train_translation,
-)
+from keras_attention.recipes import checkpoint_translator, plan_training, train_translation
 from keras_attention.recipes.aligning import with_details
 from keras_attention.recipes.finished_run import FinishedRun
 from keras_attention.recipes.start import guided_head
