@@ -44,7 +44,7 @@ CHECKPOINT = Folder(
 # The settings that the tokenizer depends on.
 TOKENIZER_FIELDS = (
     *(FINGERPRINT, "start_fingerprint", "vocabulary_size", "tokenizer_algorithm"),
-    *("symbols", "source_prefix"),
+    *("symbols", "source_prefix", "languages"),
 )
 
 

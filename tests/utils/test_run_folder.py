@@ -65,7 +65,10 @@ def test_another_configuration_is_refused_and_nothing_changes(started, change, m
     assert contents(started.path) == before
 
 
-@pytest.mark.parametrize("change,stays", [({"steps": 6}, True), ({"vocabulary_size": 99}, False)])
+@pytest.mark.parametrize(
+    "change,stays",
+    [({"steps": 6}, True), ({"vocabulary_size": 99}, False), ({"languages": ["en", "fr"]}, False)],
+)
 def test_a_run_that_has_not_trained_can_be_started_otherwise(tmp_path, change, stays):
     """The tokenizer stays if nothing that decides about it has changed."""
     run = RunFolder(tmp_path / "run")
