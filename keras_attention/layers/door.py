@@ -36,7 +36,7 @@ class Door:
 
     def known_sizes(self) -> dict[str, int | None]:
         """Return the sizes of letters that the layer knows; None before it is built."""
-        return {"D": self._width}
+        return {"D": self._width, "N": getattr(self, "num_heads", None)}
 
     def axes_of(self, given: Mapping[str, Any]) -> Mapping[str, str]:
         """Return the `call_axes` for these arguments."""

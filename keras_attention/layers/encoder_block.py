@@ -30,9 +30,6 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> Any:
         return super().from_config(config_of_before(config))
 
-    def known_sizes(self) -> dict[str, int | None]:
-        return {**super().known_sizes(), "N": self.num_heads}
-
     def _attention(
         self, name: str, hidden_dim: int, kind: Any = MultiHeadAttention, **more: Any
     ) -> MultiHeadAttention:
@@ -99,8 +96,35 @@ class TransformerBlock(Configured, Door, keras.layers.Layer):
         return BlockSpec(**parts, normalize_first=self.normalize_first)
 
 
+class OverVectors(Door):
+    """Mixin of what an encoder's block and a stack of them have in common: their arguments and results."""
+
+    call_axes = {
+        "inputs": "BSD",
+        "padding_mask": "BS",
+        "attention_mask": "BNSS",
+        "mask": "BS",
+        "inputs_mask": "BS",
+    }
+    num_heads: int
+    compute_dtype: Any
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+    def compute_output_spec(
+        self, inputs: Any, return_attention_scores: bool = False, **_: Any
+    ) -> Any:
+        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        batch, length, _ = inputs.shape
+        shape = (batch, self.num_heads, length, length)
+        return outputs, keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+
 @keras.saving.register_keras_serializable("keras_attention")
-class TransformerEncoderBlock(TransformerBlock):
+class TransformerEncoderBlock(OverVectors, TransformerBlock):
     """Self-attention and feed-forward network, each inside a residual connection (section 3.1).
 
     Args:
@@ -131,14 +155,7 @@ class TransformerEncoderBlock(TransformerBlock):
     (2, 3, 8)
     """
 
-    call_axes = {
-        "inputs": "BSD",
-        "padding_mask": "BS",
-        "attention_mask": "BNSS",
-        "mask": "BS",
-        "inputs_mask": "BS",
-        "head_mask": "BN",
-    }
+    call_axes = {**OverVectors.call_axes, "head_mask": "BN"}
 
     @takes(BlockOptions)
     def __init__(
@@ -194,19 +211,6 @@ class TransformerEncoderBlock(TransformerBlock):
     def spec(self) -> BlockSpec:
         """Describe what this block computes in inference."""
         return self._block_spec("self_attention")
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
-
-    def compute_output_spec(
-        self, inputs: Any, return_attention_scores: bool = False, **_: Any
-    ) -> Any:
-        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        batch, length, _ = inputs.shape
-        shape = (batch, self.num_heads, length, length)
-        return outputs, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
 
 def first_given(*masks: Any) -> Any:

@@ -5,15 +5,14 @@ from typing import Any
 import keras
 
 from keras_attention.layers.arguments import options_in, takes
-from keras_attention.layers.door import Door
-from keras_attention.layers.encoder_block import first_given
+from keras_attention.layers.encoder_block import OverVectors, first_given
 from keras_attention.models.parts import Parts
 from keras_attention.models.stacks import EncoderStack
 from keras_attention.spec.options import StackOptions
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
+class TransformerEncoder(OverVectors, EncoderStack, keras.layers.Layer):
     """A stack of encoder blocks over vectors: the encoder of a `Transformer` without its tokens.
 
     Section 7 of the paper plans "to extend the Transformer to problems involving input and output modalities
@@ -49,14 +48,6 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
     (1, 3, 8)
     """
 
-    call_axes = {
-        "inputs": "BSD",
-        "padding_mask": "BS",
-        "attention_mask": "BNSS",
-        "mask": "BS",
-        "inputs_mask": "BS",
-    }
-
     @takes(StackOptions)
     def __init__(
         self,
@@ -69,9 +60,6 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
         super().__init__(**others)
         self._take(options)
         self.supports_masking = True
-
-    def known_sizes(self) -> dict[str, int | None]:
-        return {**super().known_sizes(), "N": self.num_heads}
 
     def build(self, input_shape: Any) -> None:
         self._width = input_shape[-1]
@@ -100,16 +88,8 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
         x = self._run_encoder(inputs, training, scores, **masks)
         return (x, scores) if return_attention_scores else x
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
-
     def compute_output_spec(
         self, inputs: Any, return_attention_scores: bool = False, **_: Any
     ) -> Any:
-        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        batch, length, _ = inputs.shape
-        shape = (batch, self.num_heads, length, length)
-        weights = [keras.KerasTensor(shape, dtype=self.compute_dtype)] * self.num_layers
-        return outputs, weights
+        found = super().compute_output_spec(inputs, return_attention_scores)
+        return (found[0], [found[1]] * self.num_layers) if return_attention_scores else found

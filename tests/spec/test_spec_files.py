@@ -9,23 +9,13 @@ from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.files import DamagedFile, read_signed_json, write_signed_json
+from tests.models.test_options import RICH
 from tests.spec.test_spec import EVERY_OPTION, model_with
 
 pytestmark = pytest.mark.backends("torch")
 
 
-OF_PUBLISHED_MODELS = {
-    "num_layers": (2, 3),
-    "target_vocabulary_size": 17,
-    "use_logits_bias": True,
-    "start_token_id": 3,
-    "final_normalization": True,
-    "suppressed_token_ids": (2, 0),
-    "decoder_cell": "ssru",
-}
-
-
-@pytest.mark.parametrize("options", [{}, EVERY_OPTION, OF_PUBLISHED_MODELS])
+@pytest.mark.parametrize("options", [{}, EVERY_OPTION, RICH])
 def test_round_trip(options, tmp_path):
     spec = model_with(**options).spec()
     save_spec(spec, tmp_path / "spec")
