@@ -48,7 +48,6 @@ def check_destination(
         ValueError: If the path's folder does not exist or cannot be written to, or the name is too long.
     """
     path = check_path("path", path)
-    _check_length(path)
     for source in sources:
         if path.exists() and Path(source).exists() and path.samefile(source):
             raise OccupiedPath(
