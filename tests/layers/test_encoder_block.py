@@ -84,9 +84,3 @@ def test_trains_in_fit():
     target = ops.convert_to_numpy(keras.random.normal((B, S, D)))
     losses = model.fit(X, target, epochs=20, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.backends("torch")
-def test_heads_that_do_not_divide_the_width_are_named():
-    with pytest.raises(ValueError, match="num_heads=3, hidden_dim=8. Pass `key_dim`"):
-        block()(np.ones((B, S, 8), "float32"))

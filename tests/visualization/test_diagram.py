@@ -78,5 +78,3 @@ def test_an_attention():
 def test_what_a_spec_cannot_describe_is_named():
     with pytest.raises(SpecError, match="A spec has no branches"):
         diagram(WeightedTransformer(37, 1, hidden_dim=8, intermediate_dim=16, num_heads=2))
-    with pytest.raises(ValueError, match="`part`.*'model', 'attention'"):
-        diagram(Transformer(37, 1, 8, 16, 2), "encoder")

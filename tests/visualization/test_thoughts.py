@@ -132,8 +132,6 @@ def test_only_the_shown_pairs_are_predicted_and_what_is_suppressed_is_not(tokeni
     assert tokenizer.id_to_token(unwanted) not in texts
     (none,) = attention_entries(model, tokenizer, PAIRS[:1], predicted=0)
     assert none.header["predictions"] is None and none.header["value_norms"] is None
-    with pytest.raises(ValueError, match="predicted"):
-        attention_entries(model, tokenizer, PAIRS, predicted=-1)
 
 
 @pytest.mark.backends("torch")
@@ -144,9 +142,8 @@ def test_alternatives_of_the_beam_are_kept(model, tokenizer):
         {"text": "ein Hund", "score": -1.5, "is_finished": True},
         {"text": "der Hund", "score": -2.25, "is_finished": False},
     ]
-    for wrong in ([], [["ein Hund"]]):
-        with pytest.raises(ValueError, match="alternatives"):
-            attention_entries(model, tokenizer, PAIRS[1:], alternatives=wrong)
+    with pytest.raises(ValueError, match="alternatives"):
+        attention_entries(model, tokenizer, PAIRS[1:], alternatives=[["ein Hund"]])
 
 
 @pytest.mark.backends("torch")
