@@ -9,9 +9,7 @@ from typing import Annotated, Any
 from keras import ops
 from keras.backend import standardize_dtype
 
-from keras_attention.models.trainable import TrainableModel
 from keras_attention.ops.reference import at_least_float32
-from keras_attention.utils.arguments import Positive, checked
 from keras_attention.utils.checks import check_integer, depths_of
 
 # A weight of the head may be 0 after rounding. In float16 its gradient must stay below 65,504.
@@ -40,8 +38,8 @@ class Kept(threading.local):
 _read = Kept()
 
 
-class GuidedModel(TrainableModel):
-    """A `TrainableModel` with cross-attention, one head of which may be trained to align words.
+class Guided:
+    """Mixin of a model with cross-attention, one head of which may be trained to align words.
 
     If the inputs of `fit` have `"alignments"`, float32 `(B, T, S)`, the loss of an update is the model's own
     plus `alignment_weight` times `-sum_tn a_tn log p_tn / tokens`: the cross-entropy between the alignment
@@ -57,45 +55,21 @@ class GuidedModel(TrainableModel):
     num_layers: Any
     num_heads: int
 
-    @checked
-    def compile(
-        self,
-        optimizer: Any = "rmsprop",
-        loss: Any = None,
-        accumulation_steps: int = 1,
-        alignment_head: Head | None = None,
-        alignment_weight: Positive = 0.05,
-        **kwargs: Any,
-    ) -> None:
-        """Keras' `compile`, with gradient accumulation and guided alignment.
-
-        Args:
-            optimizer, loss, accumulation_steps, **kwargs: See `TrainableModel.compile`.
-            alignment_head: Layer and number, from 0, of the head of the cross-attention that learns the
-                `"alignments"` of the inputs, as `TokenBatches(..., alignments=...)` has them. It needs a
-                loss with `token_count`, such as `LabelSmoothedCrossentropy`. Defaults to none, which
-                ignores them.
-            alignment_weight: Weight of the loss of the head, the paper's lambda. Defaults to 0.05.
-
-        Raises:
-            ValueError: If there is no such head, the weight is not positive, or as `TrainableModel.compile`.
-        """
-        if alignment_head is not None:
-            (_, layers), (layer, head) = depths_of(self.num_layers), alignment_head
-            for size, number, what in ((layers, layer, "layer"), (self.num_heads, head, "head")):
-                if check_integer("alignment_head", number, least=0) >= size:
-                    raise ValueError(
-                        f"`alignment_head` must be a layer from 0 to {layers - 1} and a head from 0 to "
-                        f"{self.num_heads - 1}. Received: {what} {number}"
-                    )
-            alignment_head = (layer, head)
-            if not hasattr(loss, "token_count"):
+    def _checked_head(self, alignment_head: Sequence[int], loss: Any) -> tuple[int, int]:
+        """Return a head, its layer and its number; raise a ValueError unless it can be guided."""
+        (_, layers), (layer, head) = depths_of(self.num_layers), alignment_head
+        for size, number, what in ((layers, layer, "layer"), (self.num_heads, head, "head")):
+            if check_integer("alignment_head", number, least=0) >= size:
                 raise ValueError(
-                    "Guided alignment needs a loss with the method `token_count`: use keras_attention."
-                    f"LabelSmoothedCrossentropy, or leave out `alignment_head`. Received: loss={loss!r}"
+                    f"`alignment_head` must be a layer from 0 to {layers - 1} and a head from 0 to "
+                    f"{self.num_heads - 1}. Received: {what} {number}"
                 )
-        super().compile(optimizer, loss, accumulation_steps, **kwargs)
-        self.alignment_head, self.alignment_weight = alignment_head, float(alignment_weight)
+        if not hasattr(loss, "token_count"):
+            raise ValueError(
+                "Guided alignment needs a loss with the method `token_count`: use keras_attention."
+                f"LabelSmoothedCrossentropy, or leave out `alignment_head`. Received: loss={loss!r}"
+            )
+        return layer, head
 
     def guided_layer(self, inputs: Any, training: Any) -> int | None:
         """Return the number of the decoder block whose cross-attention is asked for its weights."""
@@ -118,10 +92,3 @@ class GuidedModel(TrainableModel):
         logs = ops.log(ops.add(at_least_float32(weights), least))
         losses = ops.multiply(ops.cast(x["alignments"], logs.dtype), logs)
         return ops.multiply(ops.sum(losses), -self.alignment_weight)
-
-    def get_compile_config(self) -> dict[str, Any]:
-        config = super().get_compile_config()
-        if not config or self.alignment_head is None:
-            return config
-        own = {"alignment_head": [*self.alignment_head], "alignment_weight": self.alignment_weight}
-        return {**config, **own}

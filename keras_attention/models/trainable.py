@@ -12,10 +12,11 @@ import keras
 
 from keras_attention.models.accumulated_step import accumulated_train_step, check_rows
 from keras_attention.models.compiled_loss import CompiledLoss
+from keras_attention.models.guided_alignment import Guided, Head
 from keras_attention.models.torch_step import KnownInFit, torch_train_step
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.training.losses import LabelSmoothedCrossentropy
-from keras_attention.utils.arguments import Count, checked
+from keras_attention.utils.arguments import Count, Positive, checked
 from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import static_shape
 from keras_attention.utils.forks import unless_forked
@@ -25,7 +26,7 @@ SAVED_MODEL = "tf_saved_model"  # Keras' format of `export`, if nothing is said
 ONNX_PACKAGES = ("onnx", "tf2onnx")  # what TensorFlow's exporter to ONNX imports
 
 
-class TrainableModel(keras.Model):
+class TrainableModel(Guided, keras.Model):
     """A `keras.Model` whose `compile` takes `accumulation_steps`, and which checks what it is given.
 
     `fit`, `evaluate` and `predict` are Keras' own. They check their data before they begin, and change
@@ -54,9 +55,11 @@ class TrainableModel(keras.Model):
         optimizer: Any = "rmsprop",
         loss: Any = None,
         accumulation_steps: Count = 1,
+        alignment_head: Head | None = None,
+        alignment_weight: Positive = 0.05,
         **kwargs: Any,
     ) -> None:
-        """Keras' `compile`, with gradient accumulation.
+        """Keras' `compile`, with gradient accumulation and guided alignment.
 
         Args:
             optimizer: As for Keras.
@@ -67,6 +70,11 @@ class TrainableModel(keras.Model):
                 processed one after the other, and one update follows: it needs the memory of B / A rows
                 and gives the result of B. The rows of a batch (on each replica) must be a multiple of
                 A. Schedules, checkpoints and callbacks see one step.
+            alignment_head: Layer and number, from 0, of the head of the cross-attention that learns the
+                `"alignments"` of the inputs, as `TokenBatches(..., alignments=...)` has them. It needs a
+                loss with `token_count`, such as `LabelSmoothedCrossentropy`. Defaults to none, which
+                ignores them.
+            alignment_weight: Weight of the loss of the head, the paper's lambda. Defaults to 0.05.
             **kwargs: The other arguments of Keras' `compile`. On PyTorch, `jit_compile=True` makes a
                 program of the loss, its gradient and the metrics for each shape of a batch, in about a
                 minute; on a CPU, PyTorch needs a C++ compiler. `evaluate` and `predict` are not compiled
@@ -75,8 +83,10 @@ class TrainableModel(keras.Model):
         Raises:
             ValueError: `accumulation_steps` is not a positive integer, or with accumulation: the loss
                 is another one, or the optimizer accumulates by itself; loss scaling
-                (float16) under a strategy with several replicas; or weights in float16.
+                (float16) under a strategy with several replicas; weights in float16; or there is no such
+                head, or its weight is not positive.
         """
+        head = None if alignment_head is None else self._checked_head(alignment_head, loss)
         _refuse_pure_float16(self.dtype_policy)
         if accumulation_steps > 1:
             _check_loss(loss)
@@ -85,6 +95,7 @@ class TrainableModel(keras.Model):
             self.optimizer, accumulation_steps, getattr(self, "distribute_strategy", None)
         )
         self.accumulation_steps = accumulation_steps
+        self.alignment_head, self.alignment_weight = head, float(alignment_weight)
         self.compiled_loss = CompiledLoss()
         self._jit_compile_as_given = kwargs.get("jit_compile", "auto")
 
@@ -209,14 +220,6 @@ class TrainableModel(keras.Model):
             kwargs.setdefault("input_signature", [self.input_signature()])
         super().export(filepath, *args, **kwargs)
 
-    def added_sum(self, x: Any) -> Any:
-        """Return what is added to the sum of the tokens' losses, after a forward pass in training; or None.
-
-        Args:
-            x: The inputs of that pass.
-        """
-        return None
-
     def compute_loss(
         self,
         x: Any = None,
@@ -225,7 +228,7 @@ class TrainableModel(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Any:
-        """Keras' `compute_loss`, with `added_sum`."""
+        """Keras' `compute_loss`, with the loss of alignments, if there is one."""
         added = self.added_sum(x) if training else None
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if added is None:
@@ -257,11 +260,12 @@ class TrainableModel(keras.Model):
         if not config:
             return config
         # Not what "auto" meant on this backend: another one may load the model.
-        return {
-            **config,
-            "jit_compile": self._jit_compile_as_given,
-            "accumulation_steps": self.accumulation_steps,
-        }
+        config["jit_compile"] = self._jit_compile_as_given
+        config["accumulation_steps"] = self.accumulation_steps
+        if self.alignment_head is not None:
+            config["alignment_head"] = [*self.alignment_head]
+            config["alignment_weight"] = self.alignment_weight
+        return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         self.compile(**keras.saving.deserialize_keras_object(config))

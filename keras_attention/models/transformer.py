@@ -12,13 +12,13 @@ from keras_attention.layers.door import call_part, check_switch
 from keras_attention.layers.masks import padding_mask
 from keras_attention.models import token_ids
 from keras_attention.models.attention_details import AttentionDetails, norms_by_kind
-from keras_attention.models.guided_alignment import GuidedModel
 from keras_attention.models.lora import LowRankAdapted
 from keras_attention.models.parts import BLOCKS, Parts
 from keras_attention.models.pretrained import Pretrained, declared_transformer
 from keras_attention.models.quantized import Quantizable
 from keras_attention.models.stacks import DecoderStack, EncoderStack, Memory, self_attention_of
 from keras_attention.models.token_ids import INPUT_NAMES
+from keras_attention.models.trainable import TrainableModel
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
 from keras_attention.spec.options import TransformerOptions
@@ -27,7 +27,9 @@ from keras_attention.utils.forks import check_process
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class Transformer(Pretrained, LowRankAdapted, Quantizable, EncoderStack, DecoderStack, GuidedModel):
+class Transformer(
+    Pretrained, LowRankAdapted, Quantizable, EncoderStack, DecoderStack, TrainableModel
+):
     """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, section 3).
 
     Defaults are the paper's base model: post-norm, sinusoidal positions, no biases in the attention, one
