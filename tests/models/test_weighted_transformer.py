@@ -55,47 +55,36 @@ def described(model):
     """What the oracle reads of a model: the parts of a `TransformerSpec`, which has no branches."""
 
     def attention(layer):
-        parts = {
+        dense = {
             part: getattr(layer, f"{part}_dense") for part in ("query", "key", "value", "output")
         }
-        own = ("kappa", "alpha") if hasattr(layer, "kappa") else ()
+        own = {name: getattr(layer, name) for name in ("kappa", "alpha") if hasattr(layer, name)}
         networks = [
             SimpleNamespace(inner=network.inner, outer=network.outer, activation="relu")
             for network in getattr(layer, "feed_forwards", ())
         ]
-        weights = {name: getattr(layer, name) for name in own}
-        return SimpleNamespace(**parts, **weights, feed_forwards=networks, window=None)
+        return SimpleNamespace(**dense, **own, feed_forwards=networks)
 
-    def stack(kind, attentions):
+    def stack(kind, *attentions):
         blocks = []
         for block in getattr(model, f"{kind}_blocks"):
-            parts = {name: attention(getattr(block, name)) for name in attentions}
-            norms = {
-                f"{name}_norm": getattr(block, f"{name}_residual").normalization
-                for name in attentions
-            }
-            first = model.normalize_first
-            blocks.append(
-                SimpleNamespace(**parts, **norms, feed_forward=None, normalize_first=first)
-            )
+            parts = {"feed_forward": None, "normalize_first": model.normalize_first}
+            for name in attentions:
+                parts[name] = attention(getattr(block, name))
+                parts[f"{name}_norm"] = getattr(block, f"{name}_residual").normalization
+            blocks.append(SimpleNamespace(**parts))
         norm = getattr(model, f"{kind}_normalization") if model.final_normalization else None
         positions = SimpleNamespace(table=None, layout="interleaved")
         return SimpleNamespace(blocks=blocks, norm=norm, positions=positions)
 
-    return SimpleNamespace(
-        embedding=SimpleNamespace(
-            embeddings=model.token_embedding.embeddings,
-            reverse_embeddings=None,
-            logits_bias=None,
-            pad_token_id=0,
-        ),
-        target_embedding=None,
-        encoder=stack("encoder", ["self_attention"]),
-        decoder=stack("decoder", ["self_attention", "cross_attention"]),
-        start_token_id=0,
-        end_token_id=1,
-        suppressed_token_ids=(),
-    )
+    of_table = {"reverse_embeddings": None, "logits_bias": None, "pad_token_id": 0}
+    table = SimpleNamespace(embeddings=model.token_embedding.embeddings, **of_table)
+    tokens = {"start_token_id": 0, "end_token_id": 1, "suppressed_token_ids": ()}
+    stacks = {
+        "encoder": stack("encoder", "self_attention"),
+        "decoder": stack("decoder", "self_attention", "cross_attention"),
+    }
+    return SimpleNamespace(embedding=table, target_embedding=None, **stacks, **tokens)
 
 
 def branch_weights(model):
