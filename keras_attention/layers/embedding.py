@@ -24,8 +24,15 @@ from keras_attention.utils.checks import check_integer
 
 # The largest number up to which all whole numbers are exact.
 EXACT_UP_TO = {"float16": 2048, "bfloat16": 256}
-# Whether the last call in this thread was of hidden states: Keras does not tell `compute_mask`.
-_last_call = threading.local()
+
+
+class LastCall(threading.local):
+    """Whether this thread's last call was of hidden states: Keras does not tell `compute_mask`."""
+
+    reverses = False
+
+
+_last_call = LastCall()
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -197,7 +204,7 @@ class TokenEmbedding(Configured, Door, keras.layers.ReversibleEmbedding):
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         # Ids may be floats: those of a `Sequential` without an `Input` are.
         is_float = keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype))
-        is_hidden = is_float and getattr(_last_call, "reverses", False)
+        is_hidden = is_float and _last_call.reverses
         if self.mask_zero and not is_hidden and self.pad_token_id is not None:
             return padding_mask(inputs, self.pad_token_id)
         return mask
