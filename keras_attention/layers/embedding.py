@@ -27,7 +27,7 @@ EXACT_UP_TO = {"float16": 2048, "bfloat16": 256}
 
 
 class LastCall(threading.local):
-    """Whether the last call in this thread was of hidden states: Keras does not tell `compute_mask`."""
+    """Whether this thread's last call was of hidden states: Keras does not tell `compute_mask`."""
 
     reverses = False
 

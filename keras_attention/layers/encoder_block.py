@@ -105,7 +105,6 @@ class OverVectors(Door):
         "attention_mask": "BNSS",
         "mask": "BS",
         "inputs_mask": "BS",
-        "head_mask": "BN",
     }
     num_heads: int
     compute_dtype: Any
@@ -155,6 +154,8 @@ class TransformerEncoderBlock(OverVectors, TransformerBlock):
     >>> tuple(block(np.ones((2, 3, 8)), padding_mask=np.ones((2, 3), bool)).shape)
     (2, 3, 8)
     """
+
+    call_axes = {**OverVectors.call_axes, "head_mask": "BN"}
 
     @takes(BlockOptions)
     def __init__(

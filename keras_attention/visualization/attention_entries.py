@@ -159,7 +159,7 @@ def _inside(
 
     The first `predicted` pairs have norms and thoughts, if the model gives them.
     """
-    padded = [_padded(rows, tokenizer.pad_token_id) for rows in (ids.source, ids.read)]
+    padded = _padded((ids.source, ids.read), tokenizer)
     thoughts: list[Any] = [None] * len(ids.source)
     norms: Any = {}
     if hasattr(model, "attention_details"):
@@ -185,14 +185,9 @@ def _check_beside(pairs: Sequence[Any], named: Mapping[str, Any]) -> None:
         )
 
 
-def padded_pairs(
-    tokenizer: Any, pairs: Sequence[tuple[str, str]]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def padded_pairs(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> list[np.ndarray]:
     """Token ids of sentence pairs: source `(B, S)`, target shifted right and target `(B, T)`."""
-    source, read, predicted = (
-        _padded(rows, tokenizer.pad_token_id) for rows in _ids(tokenizer, pairs, None)
-    )
-    return source, read, predicted
+    return _padded(_ids(tokenizer, pairs, None), tokenizer)
 
 
 def token_ranks(counts: Any) -> np.ndarray:
@@ -264,11 +259,9 @@ def _ids(
     return _Ids(sources, read, predicted)
 
 
-def _padded(rows: Sequence[Sequence[int]], pad_token_id: int) -> np.ndarray:
-    ids = np.full((len(rows), max(map(len, rows))), pad_token_id, "int32")
-    for index, row in enumerate(rows):
-        ids[index, : len(row)] = row
-    return ids
+def _padded(sides: Sequence[list[list[int]]], tokenizer: Any) -> list[np.ndarray]:
+    pad = {"padding": "post", "value": tokenizer.pad_token_id}
+    return [keras.utils.pad_sequences(rows, **pad) for rows in sides]
 
 
 def _array(scores: Any) -> np.ndarray:
