@@ -194,8 +194,9 @@ def test_banned_words_are_spelled_with_and_without_the_mark_and_in_each_case():
     assert any(piece.startswith("▁") for piece in pieces)
     assert any(not piece.startswith("▁") for piece in pieces)
     assert _spellings(tokenizer, "\u200bha\u00adus") == spelled
-    with pytest.raises(ValueError, match="`banned` must hold words"):
-        Restrictions(banned=["haus", "\u200b"])
+    for wrong in ("\u200b", "\ud800"):
+        with pytest.raises(ValueError, match="`banned` must hold words"):
+            Restrictions(banned=["haus", wrong])
 
 
 @pytest.mark.backends("torch")
@@ -228,6 +229,8 @@ class Untouched(CopyModel):
         ({}, {"prefixes": ["a", 3]}, r"`prefixes` must hold a str .*prefixes\[1\]=3"),
         ({}, {"phrases": [["a"], "b"]}, r"`phrases` must hold a list of str .*phrases\[1\]='b'"),
         ({}, {"phrases": [["a"], [" "]]}, r"phrases\[1\]=\[' '\]"),
+        ({}, {"prefixes": ["a", "\ud800"]}, "`prefixes` must hold"),  # half a character
+        ({}, {"phrases": [["a"], ["\ud800"]]}, "`phrases` must hold"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_kept_is_refused_before_any_work(options, call, message):

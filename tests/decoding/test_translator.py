@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Restrictions, Translation, Translator
+from keras_attention import Translation, Translator
 from keras_attention.decoding import ForcedPrefix, TextConstraint, model_search
 from keras_attention.decoding.requests import Batching
 from keras_attention.decoding.result_lines import result_lines
@@ -514,17 +514,6 @@ def test_an_empty_line_needs_no_extra_tokens(model):
     assert none(["", "a"])[0] == ""
     shown = repr(dataclasses.replace(none, model=model.spec()))
     assert "num_layers" in shown and len(shown) < 2000
-
-
-@pytest.mark.backends("torch")
-def test_half_a_character_is_asked_for_nowhere(model):
-    translator = Translator(model, LetterTokenizer())
-    with pytest.raises(ValueError, match="`prefixes` must hold"):
-        translator.translate(["a"], prefixes=["\ud800"])
-    with pytest.raises(ValueError, match="`phrases` must hold"):
-        translator.translate(["a"], phrases=[["\ud800"]])
-    with pytest.raises(ValueError, match="`banned` must hold"):
-        Restrictions(banned=["\ud800"])
 
 
 @pytest.mark.backends("torch")
