@@ -15,25 +15,7 @@ from keras_attention.data import buckets
 from keras_attention.data.alignments import TokenAlignments
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.arguments import Count, FromZero, Has, checked
-from keras_attention.utils.checks import check_integer, divisors
-
-
-def _unused(name: str, value: Any) -> Any:
-    """Return a property of this value: Keras' workers have no effect, which a warning says.
-
-    A batch is gathered in less than a millisecond, from files that are in memory. Workers would take longer,
-    and their queue passes what was read ahead in one epoch on to the next.
-    """
-
-    def change(batches: TokenBatches, other: Any) -> None:
-        if other not in (0, value):
-            warnings.warn(
-                "TokenBatches are read by the thread that trains, which takes less than a millisecond a "
-                f"batch: {name}={other} has no effect.",
-                stacklevel=2,
-            )
-
-    return property(lambda batches: value, change)
+from keras_attention.utils.checks import check_boolean, check_integer, divisors
 
 
 class TokenBatches(keras.utils.PyDataset):
@@ -108,9 +90,6 @@ class TokenBatches(keras.utils.PyDataset):
     Reference: section 5.1 of [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
     """
 
-    workers = _unused("workers", 1)
-    use_multiprocessing = _unused("use_multiprocessing", False)
-
     @checked
     def __init__(
         self,
@@ -182,6 +161,37 @@ class TokenBatches(keras.utils.PyDataset):
         self.__dict__.update(state)
         self._read = self._read.copy()
         self._make_caches()
+
+    @property
+    def workers(self) -> int:
+        """Number of Keras' workers: one, the thread that trains. See `use_multiprocessing`."""
+        return 1
+
+    @workers.setter
+    def workers(self, workers: int) -> None:
+        if check_integer("workers", workers, 0) > 1:
+            self._say_unused("workers", workers)
+
+    @property
+    def use_multiprocessing(self) -> bool:
+        """Always False: a batch is gathered in less than a millisecond, from files that are in memory.
+
+        Keras' workers would take longer, and their queue passes what was read ahead in one epoch on to the
+        next.
+        """
+        return False
+
+    @use_multiprocessing.setter
+    def use_multiprocessing(self, use: bool) -> None:
+        if check_boolean("use_multiprocessing", use):
+            self._say_unused("use_multiprocessing", use)
+
+    def _say_unused(self, name: str, value: Any) -> None:
+        warnings.warn(
+            f"TokenBatches are read by the thread that trains, which takes less than a millisecond a "
+            f"batch: {name}={value} has no effect.",
+            stacklevel=3,
+        )
 
     def __len__(self) -> int:
         return self._length
