@@ -159,7 +159,7 @@ class MaskedModel:
 def check_masked(translator: Any, text: str, masked: Sequence[int]) -> None:
     """Raise a ValueError if the source has no such tokens, or the engine cannot mask."""
     count = len(translator.tokenizer.encode(text))
-    if max(masked, default=0) >= count:
+    if masked and max(masked) >= count:
         raise ValueError(f"`masked` names token {max(masked) + 1}; the text has {count}.")
     if masked and translator.engine == "ctranslate2":
         raise ValueError("CTranslate2 reads each token: words are masked by the other engines.")

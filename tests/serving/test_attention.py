@@ -11,6 +11,7 @@ pytest.importorskip("uvicorn", reason="an extra: serve")
 
 from keras_attention import Transformer, Translator
 from keras_attention.serving.app import Service
+from keras_attention.serving.attention import check_masked
 from keras_attention.serving.fields import Limits
 from keras_attention.serving.models import ServedModel
 from keras_attention.spec.heads import without_heads
@@ -190,3 +191,9 @@ def test_what_is_not_there_is_refused(port, wrong, problem):
     asked = {"q": "The dog.", "source": "en", "target": "de", **wrong}
     status, _, content = ask(port, "/try", asked)
     assert status == 400 and problem in content["error"]
+
+
+def test_a_text_of_which_a_tokenizer_reads_nothing_has_no_tokens_to_mask(translator):
+    check_masked(translator, "\u2581", [])
+    with pytest.raises(ValueError, match="`masked` names token 1; the text has 0"):
+        check_masked(translator, "\u2581", [0])
