@@ -135,7 +135,7 @@ class LowRankAdapted:
             overwrite: Whether to replace such a file. Anything else there is never replaced.
 
         Raises:
-            ValueError: If LoRA is not enabled.
+            ValueError: If LoRA is not enabled, or not with one rank and one `lora_alpha` everywhere.
             OccupiedPath: If there is something that may not be replaced.
         """
         layers = self.lora_layers()
@@ -144,14 +144,14 @@ class LowRankAdapted:
                 f"{self.name} has no LoRA weights. Call `enable_lora(rank)` and train first."
             )
         path = Path(filepath)
-        check_destination(path, ours=lambda path: bool(_read(path)), overwrite=overwrite)
-        (alpha,) = {layer.lora_alpha for layer in layers.values()}
-        settings = {
-            "layers": [*layers],
-            "rank": self.lora_rank,
-            "alpha": alpha,
-            "base": _digest(layers),
-        }
+        check_destination(path, ours=_is_ours, overwrite=overwrite)
+        (rank, alpha), *others = {(one.lora_rank, one.lora_alpha) for one in layers.values()}
+        if others:
+            raise ValueError(
+                "All layers must have one rank and one `lora_alpha`, which are saved once. Received: "
+                + ", ".join(f"{k} {v.lora_rank}, {v.lora_alpha}" for k, v in layers.items())
+            )
+        settings = {"layers": [*layers], "rank": rank, "alpha": alpha, "base": _digest(layers)}
         arrays = {
             f"{path}.{part}": as_array(getattr(layer, f"lora_kernel_{part}"))
             for path, layer in layers.items()
@@ -221,6 +221,13 @@ def _digest(layers: dict[str, Any]) -> str:
         kernel = next(weight for weight in layer.variables if weight.name == "kernel")
         digest.update(path.encode() + np.ascontiguousarray(as_array(kernel)).tobytes())
     return digest.hexdigest()
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return bool(_read(path))
+    except DamagedFile:
+        return False
 
 
 def _read(path: Path) -> tuple[Settings, dict[str, np.ndarray]]:

@@ -90,6 +90,11 @@ def writing(place: Place) -> Iterator[IO[bytes]]:
             yield file
         return
     partial = place.parent / f"{PARTIAL}{place.name}"
-    with partial.open("wb") as file:
-        yield file
-    place.fs.mv(partial.path, place.path)
+    try:
+        with partial.open("wb") as file:
+            yield file
+        place.fs.mv(partial.path, place.path)
+    except BaseException:
+        with contextlib.suppress(Exception):  # The first error is the one to tell.
+            partial.unlink()
+        raise

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from keras_attention import Transformer
 from keras_attention.interop.torch_transformer import read_torch
 from keras_attention.spec import EmbeddingSpec, PositionsSpec
 from keras_attention.spec.parts import sinusoid
+from tests.helpers import numpy
 from tests.spec_oracle import SpecOracle
 
 pytestmark = pytest.mark.backends("torch")
@@ -65,6 +67,24 @@ def test_logits(options, tied):
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert spec.encoder.norm is not None and spec.decoder.norm is not None
     assert spec.options()["num_layers"] == (2, 3) and spec.start_token_id == 2
+
+
+@pytest.mark.parametrize("is_spec", [True, False])
+def test_the_keras_model_of_one(is_spec):
+    model = make(norm_first=True)
+    table = np.random.default_rng(5).normal(size=(VOCABULARY, DIM)).astype("float32")
+    ours = Transformer.from_torch(
+        model.state_dict(),
+        HEADS,
+        EmbeddingSpec(table) if is_spec else table,
+        options={"normalize_first": True},
+        dropout=0.2,
+    )
+    ids = {"encoder_token_ids": np.array([SOURCE]), "decoder_token_ids": np.array([TARGET])}
+    found = ours(ids)
+    expected = expected_logits(model, table, table.T)
+    np.testing.assert_allclose(numpy(found)[0], expected, rtol=1e-5, atol=1e-4)
+    assert ours.dropout == 0.2
 
 
 @pytest.mark.parametrize(

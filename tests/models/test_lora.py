@@ -16,7 +16,7 @@ from keras_attention import (
 from keras_attention.models.lora import SETTINGS
 from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.parts import as_array
-from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.files import DamagedFile, OccupiedPath
 from tests.models.numpy_transformer import teacher_forced_logits
 from tests.models.test_options import TEXTS, Numbers
 
@@ -190,10 +190,15 @@ def test_its_weights_alone(trained, tmp_path):
     trained.save_lora_weights(file, overwrite=True)
     foreign = tmp_path / "mine.npz"
     np.savez(foreign, mine=np.ones(3))
-    with pytest.raises((FileExistsError, DamagedFile)):
+    with pytest.raises(OccupiedPath, match="keras_attention did not write it"):
         trained.save_lora_weights(foreign, overwrite=True)
     with np.load(foreign) as kept:
         assert kept["mine"].tolist() == [1, 1, 1]
+    one, *_ = again.lora_layers().values()
+    one.lora_alpha = 7
+    with pytest.raises(ValueError, match=rf"one rank and one `lora_alpha`.*query {R}, 7"):
+        again.save_lora_weights(tmp_path / "none.npz")
+    assert not (tmp_path / "none.npz").exists()
 
 
 @pytest.mark.backends("torch")

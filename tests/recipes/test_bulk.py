@@ -13,7 +13,7 @@ import pytest
 
 from keras_attention.recipes.bulk_work import BulkWork, TextFile
 from keras_attention.utils.files import DamagedFile, OccupiedPath
-from keras_attention.utils.places import matching_files
+from keras_attention.utils.places import check_place, matching_files, writing
 from tests.helpers import contents
 from tests.recipes.bulk_jobs import Shout
 
@@ -313,6 +313,13 @@ class TestElsewhere:
             work.do(inputs=self.INPUTS, out=self.OUT)
         assert work.shout.seen() == [] and bucket.find("/bucket/out") == []
         assert bucket.cat_file("/bucket/full/mine") == b"mine"
+
+    def test_a_file_that_cannot_be_written_leaves_nothing(self, bucket):
+        place = check_place("place", f"{self.OUT}/a.txt")
+        with pytest.raises(OSError, match="no room"), writing(place) as file:
+            file.write(b"half")
+            raise OSError("no room")
+        assert bucket.find("/bucket/out") == []
 
     def test_patterns(self, bucket, monkeypatch):
         expected = ["memory://bucket/in/a.txt", "memory://bucket/in/c.txt"]
