@@ -338,7 +338,8 @@ class Perplexity(_TokenMean):
 
     Args:
         name: Name of the metric. Defaults to `"perplexity"`.
-        pad_token_id, **kwargs: As of `TokenAccuracy`.
+        pad_token_id: As of `TokenAccuracy`.
+        **kwargs: As of `TokenAccuracy`.
 
     Example:
 

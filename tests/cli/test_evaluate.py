@@ -212,5 +212,5 @@ def test_bad_use_of_models_of_other_programs(foreign, run, tmp_path, refused, op
 def test_files_that_do_not_fit(run, refused):
     before = (run / "report.json").read_text()
     files = ["--source-file", run / "dev.en", "--reference-file", run / "train.de"]
-    assert "Line i of one must be the translation" in refused("evaluate", run, *files)
+    assert "Line i of one must belong to line i of the other" in refused("evaluate", run, *files)
     assert (run / "report.json").read_text() == before
