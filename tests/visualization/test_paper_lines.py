@@ -139,3 +139,9 @@ def test_text_reads_upwards_and_lies_inside():
 def test_a_sentence_that_is_too_long_says_how_to_cut_it():
     with pytest.raises(ValueError, match=r"room for 400.*Received: 401 tokens.*tokens\[:400\]"):
         paper_attention_figure(np.zeros((1, 401, 401)), ["a"] * 401)
+
+
+@pytest.mark.parametrize("query", [4, -1, "a", 1.5, np.array(1), []])
+def test_what_is_no_index_is_refused(query):
+    with pytest.raises(ValueError, match="`query` must be indices from 0 to 3. Received"):
+        paper_attention_figure(SCORES, SOURCE, TARGET, query=query)
