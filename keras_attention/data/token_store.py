@@ -273,11 +273,14 @@ def _write_store(
             pairs += len(kept)
             for column, side in enumerate(SIDES):
                 end = end_of(tokenizer, side)
-                rows = [[*pair[column], *end] for pair in kept]
-                ends = np.cumsum([tokens[side], *map(len, rows)], dtype=OFFSETS)[1:]
-                tokens[side] += sum(map(len, rows))
-                ids[side].write(np.fromiter(itertools.chain.from_iterable(rows), dtype).tobytes())
-                offsets[side].write(ends.tobytes())
+                lengths = [len(pair[column]) + len(end) for pair in kept]
+                numbers = itertools.chain.from_iterable(
+                    part for pair in kept for part in (pair[column], end)
+                )
+                ids[side].write(np.fromiter(numbers, dtype, sum(lengths)).tobytes())
+                ends = np.cumsum([tokens[side], *lengths], dtype=OFFSETS)
+                offsets[side].write(ends[1:].tobytes())
+                tokens[side] = int(ends[-1])
             progress.add(len(chunk))
     if not pairs:
         raise ValueError(
