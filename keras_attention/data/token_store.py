@@ -282,6 +282,7 @@ def _write_store(
                 offsets[side].write(ends[1:].tobytes())
                 tokens[side] = int(ends[-1])
             progress.add(len(chunk))
+            del encoded, kept, numbers  # Freed before the next chunk takes as much memory.
     if not pairs:
         raise ValueError(
             f"No pair of sentences is left of {dropped}: every pair has an empty side. "
