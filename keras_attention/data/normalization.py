@@ -8,7 +8,7 @@ import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from keras_attention.utils.checks import can_iterate
+from keras_attention.utils.checks import can_iterate, shown
 from keras_attention.utils.lazily import needed
 
 # Characters that show nothing and mean nothing, and why each may go. What looks like one but decides what is
@@ -55,14 +55,14 @@ def normalize(text: str, normalization: str = USUAL) -> str:
 def normalized_texts(texts: Iterable[str], normalization: str = USUAL) -> Iterator[str]:
     """Each text normalised."""
     if isinstance(texts, str | bytes) or not can_iterate(texts):
-        raise ValueError(f"`texts` must be an iterable of str. Received: {texts!r}")
+        raise ValueError(f"`texts` must be an iterable of str. Received: {shown(texts)}")
     for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"Text {position} must be a str. Received: {text!r}")
+            raise ValueError(f"Text {position} must be a str. Received: {shown(text)}")
         if not text.isascii() and re.search("[\ud800-\udfff]", text):
             raise ValueError(
                 f"Text {position} holds half of a surrogate pair, which is not a character. Was its file "
-                f"read with errors='surrogateescape'? Received: {text!r}"
+                f"read with errors='surrogateescape'? Received: {shown(text)}"
             )
         yield normalize(text, normalization)
 

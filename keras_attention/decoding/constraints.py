@@ -28,7 +28,7 @@ from keras_attention.decoding.plain_search import (
     rescored,
 )
 from keras_attention.utils.arguments import BeamSize, Has, check_fields, checked
-from keras_attention.utils.checks import check_integer, counted
+from keras_attention.utils.checks import check_integer, counted, shown
 
 
 class NoRoom(ValueError):
@@ -396,7 +396,7 @@ def check_rows(name: str, rows: Any, number: int | None = None) -> Any:
     is_list = isinstance(rows, list | tuple) or (isinstance(rows, np.ndarray) and rows.ndim > 0)
     if not is_list or (number is not None and len(rows) != number):
         of = "" if number is None else f" with an entry for each of {number} sentences"
-        raise ValueError(f"`{name}` must be a list{of}. Received: {name}={rows!r}")
+        raise ValueError(f"`{name}` must be a list{of}. Received: {name}={shown(rows)}")
     return rows
 
 

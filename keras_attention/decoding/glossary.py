@@ -13,7 +13,7 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.requests import Request, contains, joints_of, phrase_ids
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.utils.checks import has_surrogate
+from keras_attention.utils.checks import has_surrogate, shown
 from keras_attention.utils.scripts import is_letter
 from keras_attention.utils.sides import unknown_of
 
@@ -137,7 +137,7 @@ def check_glossary(name: str, value: Any) -> Glossary:
     if not isinstance(value, Glossary | Mapping):
         raise ValueError(
             f"`{name}` must be a dict of terms and their translations, or a file with a term, a tab and its "
-            f"translation in each line. Received: {name}={value!r}"
+            f"translation in each line. Received: {name}={shown(value)}"
         )
     return value if isinstance(value, Glossary) else Glossary(value)
 

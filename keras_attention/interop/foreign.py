@@ -17,6 +17,7 @@ import numpy as np
 
 from keras_attention.spec import parts
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.checks import shown
 from keras_attention.utils.files import DamagedFile, json_bytes
 
 # What positions a model has: those that it was trained with, or those that another program computes.
@@ -184,7 +185,7 @@ class Settings:
         value = default if value is None else value
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise ValueError(
-                f"'{self.place(name)}': {name!r} must be of type {kind.__name__}. Received: {value!r}"
+                f"'{self.place(name)}': {name!r} must be of type {kind.__name__}. Received: {shown(value)}"
             )
         return value
 

@@ -55,7 +55,7 @@ def _check_named(name: str, value: Any) -> Any:
         module = kind.__name__.rpartition(".")[-1]
         raise ValueError(
             f"`{name}` must be a name in `keras.{module}`, or one of them, or a function. "
-            f"Received: {name}={value!r}"
+            f"Received: {name}={checks.shown(value)}"
         ) from error
     return value
 
@@ -134,12 +134,15 @@ def _checked(name: str, value: Any, kind: Any, bounds: Mapping[str, Any]) -> Any
     if origin is tuple and Ellipsis not in parts:
         if not isinstance(value, list | tuple) or len(value) != len(parts):
             raise ValueError(
-                f"`{name}` must be a list or tuple of {len(parts)} values. Received: {name}={value!r}"
+                f"`{name}` must be a list or tuple of {len(parts)} values. "
+                f"Received: {name}={checks.shown(value)}"
             )
         return tuple(map(check, [name] * len(parts), value, parts))
     is_ours = dataclasses.is_dataclass(kind)
     if is_ours and not isinstance(value, origin):
-        raise ValueError(f"`{name}` must be `{origin.__name__}`. Received: {name}={value!r}")
+        raise ValueError(
+            f"`{name}` must be `{origin.__name__}`. Received: {name}={checks.shown(value)}"
+        )
     return value
 
 

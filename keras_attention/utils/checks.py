@@ -19,6 +19,16 @@ from typing import Any, TypeVar
 Checked = TypeVar("Checked")
 
 
+def shown(value: Any) -> str:
+    """Return a value as a message shows it, cut where it is long.
+
+    >>> shown("ab"), shown([7] * 1000)[-9:]
+    ("'ab'", ' 7, 7,...')
+    """
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}..."
+
+
 def check_integer(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """Raise a ValueError unless a value is an integer (not a bool) in a range."""
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -29,7 +39,7 @@ def check_integer(name: str, value: Any, least: int | None = None, most: int | N
         bounds = bounds if most is None else f" of at most {most:,}"
     else:
         bounds = f" from {least:,} to {most:,}"
-    raise ValueError(f"`{name}` must be an int{bounds}. Received: {name}={value!r}")
+    raise ValueError(f"`{name}` must be an int{bounds}. Received: {name}={shown(value)}")
 
 
 def check_depths(name: str, value: Any, most: int | None = None) -> int | tuple[int, int]:
@@ -45,7 +55,7 @@ def check_depths(name: str, value: Any, most: int | None = None) -> int | tuple[
         at_most = "" if most is None else f" and at most {most:,}"
         raise ValueError(
             f"`{name}` must be an int of at least 1{at_most}, or a pair of them, for encoder and decoder. "
-            f"Received: {name}={value!r}"
+            f"Received: {name}={shown(value)}"
         ) from None
     return pair[0] if len({*pair}) == 1 else (pair[0], pair[1])
 
@@ -86,7 +96,7 @@ def check_number(
         f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None
     )
     raise ValueError(
-        f"`{name}` must be a finite number{wanted and ' '}{wanted}. Received: {name}={value!r}"
+        f"`{name}` must be a finite number{wanted and ' '}{wanted}. Received: {name}={shown(value)}"
     )
 
 
@@ -94,7 +104,7 @@ def check_boolean(name: str, value: Any) -> bool:
     """Raise ValueError unless a value is True or False."""
     if isinstance(value, bool):
         return value
-    raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+    raise ValueError(f"`{name}` must be True or False. Received: {name}={shown(value)}")
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
@@ -102,7 +112,7 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     listed = ", ".join(map(repr, choices))
-    raise ValueError(f"`{name}` must be one of {listed}. Received: {name}={value!r}")
+    raise ValueError(f"`{name}` must be one of {listed}. Received: {name}={shown(value)}")
 
 
 def did_you_mean(word: Any, known: Iterable[str]) -> str:
@@ -128,7 +138,7 @@ def check_path(name: str, value: Any) -> Path:
             except UnicodeEncodeError:
                 raise ValueError(
                     f"`{name}` holds half of a surrogate pair, which no name of a file has. "
-                    f"Received: {name}={value!r}"
+                    f"Received: {name}={shown(value)}"
                 ) from None
             except OSError as error:  # Whether anything is there is asked elsewhere.
                 if error.errno == errno.ENAMETOOLONG:
@@ -139,7 +149,7 @@ def check_path(name: str, value: Any) -> Path:
                     ) from None
             return Path(text)
     raise ValueError(
-        f"`{name}` must be a path, a str or `pathlib.Path`. Received: {name}={value!r}"
+        f"`{name}` must be a path, a str or `pathlib.Path`. Received: {name}={shown(value)}"
     )
 
 
@@ -147,7 +157,7 @@ def check_text(name: str, value: Any) -> str:
     """Raise ValueError unless a value is a str."""
     if isinstance(value, str):
         return value
-    raise ValueError(f"`{name}` must be a str. Received: {name}={value!r}")
+    raise ValueError(f"`{name}` must be a str. Received: {name}={shown(value)}")
 
 
 def has_surrogate(text: str) -> bool:
@@ -162,17 +172,17 @@ def check_texts(name: str, values: Any) -> list[str]:
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(
-                    f"`{name}` must be a list of str. Received: {name}[{index}]={text!r}"
+                    f"`{name}` must be a list of str. Received: {name}[{index}]={shown(text)}"
                 )
         return texts
-    raise ValueError(f"`{name}` must be a list of str. Received: {name}={values!r}")
+    raise ValueError(f"`{name}` must be a list of str. Received: {name}={shown(values)}")
 
 
 def check_callable(name: str, value: Any) -> Callable[..., Any]:
     """Raise ValueError unless a value can be called."""
     if callable(value):
         return value
-    raise ValueError(f"`{name}` must be a function. Received: {name}={value!r}")
+    raise ValueError(f"`{name}` must be a function. Received: {name}={shown(value)}")
 
 
 def check_optional(
@@ -196,7 +206,7 @@ def check_has(name: str, value: Any, what: str, *attributes: str) -> Any:
     missing = [attribute for attribute in attributes if not hasattr(value, attribute)]
     if missing:
         raise ValueError(
-            f"`{name}` must be {what}, with {', '.join(missing)}. Received: {name}={value!r}"
+            f"`{name}` must be {what}, with {', '.join(missing)}. Received: {name}={shown(value)}"
         )
     return value
 
@@ -209,7 +219,9 @@ def check_iterable(name: str, values: Any) -> Any:
     )  # `list` itself has `__getitem__`, too.
     if has_items and getattr(values, "ndim", 1) != 0 and not is_other:
         return values
-    raise ValueError(f"`{name}` must be a list or another iterable. Received: {name}={values!r}")
+    raise ValueError(
+        f"`{name}` must be a list or another iterable. Received: {name}={shown(values)}"
+    )
 
 
 def can_iterate(value: Any) -> bool:
@@ -270,9 +282,9 @@ def check_numbers(name: str, value: Any, axes: str | None = None, **sizes: int |
         for letter, size in zip(letters, tail, strict=True)
     ):
         axes = axes.replace("...", "*")
-        shown = ", ".join(f"{x}={known[x]}" for x in dict.fromkeys(axes) if x in known)
+        listed = ", ".join(f"{x}={known[x]}" for x in dict.fromkeys(axes) if x in known)
         raise ValueError(
-            f"`{name}` must have the shape ({', '.join(axes)}){shown and ', with '}{shown}. "
+            f"`{name}` must have the shape ({', '.join(axes)}){listed and ', with '}{listed}. "
             f"Received: shape {shape}"
         )
     return array

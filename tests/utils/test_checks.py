@@ -27,3 +27,9 @@ def test_what_only_looks_like_a_list_holds_nothing():
     for value in (list, {"a": 1}, "ab"):
         with pytest.raises(ValueError, match="another iterable"):
             checks.check_iterable("pairs", value)
+
+
+def test_a_message_shows_the_beginning_of_a_long_value():
+    with pytest.raises(ValueError, match=r"^`text` must be pieces, with encode\.") as refused:
+        checks.check_has("text", ["a", "b"] * 10**5, "pieces", "encode")
+    assert str(refused.value).endswith("'b',...") and len(str(refused.value)) < 400
