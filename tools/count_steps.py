@@ -21,15 +21,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+import keras
+
 import keras_attention
 from keras_attention import Tokenizer, Transformer, Translator
 
 PACKAGE = str(Path(keras_attention.__file__).parent) + os.sep
-# The attention of the TensorFlow backend: now, and before the files were moved in November 2026.
-KERNELS = {
-    "ops/backends/tensorflow.py: dot_product_attention",
-    "kernels/tensorflow_kernels.py: attention",
-}
+KERNELS = {"ops/backends/tensorflow.py: dot_product_attention"}
 
 
 class Step(NamedTuple):
@@ -108,6 +106,8 @@ def _file(frame: FrameType) -> str:
 
 def main() -> None:
     """Print the steps of both paths."""
+    if keras.backend.backend() != "tensorflow":
+        sys.exit("The second way leads to TensorFlow's kernel: set KERAS_BACKEND=tensorflow.")
     ways = {
         "From a text to its translation": steps_of_translation(),
         "From token ids to the attention kernel": steps_to_attention(),
