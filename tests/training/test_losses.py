@@ -137,6 +137,33 @@ def test_labels_that_do_not_fit_are_named():
         LabelSmoothedCrossentropy()(LABELS[:, :4], LOGITS)
 
 
+@pytest.mark.parametrize("wrong", [V, -1, 2.5])
+def test_labels_outside_the_vocabulary_are_named(wrong):
+    loss = LabelSmoothedCrossentropy(0.0, pad_token_id=V + 3)
+    least_most_and_padding = np.array([[0, V - 1, V + 3]])
+    expected = np.mean([oracle.smoothed_nll(LOGITS[0, t], t * (V - 1), 0.0) for t in range(2)])
+    assert float(loss(least_most_and_padding, LOGITS[:1, :3])) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match=rf"from 0 to {V - 1}, or .*={V + 3}\. .*: \[{wrong}"):
+        loss(np.array([[1, wrong]]), LOGITS[:1, :2])
+
+
+@pytest.mark.parametrize("shape", [(B,), (B, 1), (1, T), (1, 1), ()])
+def test_sample_weights_are_spread_over_tokens(shape):
+    weights = np.random.default_rng(3).uniform(0.5, 2.0, size=shape)
+    whole = np.broadcast_to(weights[:, None] if shape == (B,) else weights, (B, T))
+    loss = LabelSmoothedCrossentropy(0.1)
+    given = weights if shape else float(weights)
+    assert float(loss(LABELS, LOGITS, sample_weight=given)) == pytest.approx(
+        float(loss(LABELS, LOGITS, sample_weight=whole)), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("shape", [(T,), (B, T - 1), (B, T, 1)])
+def test_sample_weights_of_another_shape_are_refused(shape):
+    with pytest.raises(ValueError, match=r"`sample_weight` must have .*Received: sample_weight \("):
+        LabelSmoothedCrossentropy()(LABELS, LOGITS, sample_weight=np.ones(shape))
+
+
 def test_round_trip():
     loss = LabelSmoothedCrossentropy(0.2, pad_token_id=3, subtract_minimum=True, name="mine")
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
