@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -52,9 +53,10 @@ class RunCallback(keras.callbacks.Callback):
         super().__init__()
         self.stop = Stop() if stop is None else stop
         self._done = 0  # batches of the epoch
+        self._at_once = 1  # batches of a call of the compiled step
 
     def before_update(self, batch: int) -> None:
-        """Do something before each update; `batch` is the number of the batch in its epoch."""
+        """Do something before each call of the compiled step; `batch` is its first one in the epoch."""
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
         """Do something after each epoch that no signal cut short, and perhaps add to Keras' logs."""
@@ -75,9 +77,14 @@ class RunCallback(keras.callbacks.Callback):
         """
         return updates_of(self.model) if self.counter is None else self.counter.updates
 
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        self._at_once = getattr(model, "steps_per_execution", 1)
+
     # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._done = batch + 1
+        steps = (self.params or {}).get("steps")
+        self._done = min(batch + self._at_once, steps or sys.maxsize)
         self.before_update(batch)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

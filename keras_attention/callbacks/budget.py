@@ -241,12 +241,12 @@ class Budget(RunCallback):
         self._batch_began = time.monotonic()
         self.is_timed = self._shapes[self.shape] >= getattr(self.model, "slow_batches", 1)
         if not self.is_timed:
-            self.untimed.add(batch)
+            self.untimed.update(range(batch, self._done))
         self._shapes[self.shape] += 1
         if self.cooldown is not None and self._cools is None and self._cooldown_is_due():
             self._begin_cooldown(None)
         self._tell_schedule()
-        self.updates += 1
+        self.updates += self._done - batch
         if self.used >= 1.0:
             self.model.stop_training = True
 
@@ -266,7 +266,7 @@ class Budget(RunCallback):
         if self.is_timed:
             self.seconds += took
             updates, seconds = self._measured
-            self._measured = (updates + 1, seconds + took)
+            self._measured = (updates + self._at_once, seconds + took)
             if updates >= 4 * KNOWN_UPDATES and seconds >= LATE_SECONDS:
                 self._measured = (updates / 2, seconds / 2)
         else:

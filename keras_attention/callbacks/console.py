@@ -58,8 +58,8 @@ class ConsoleProgress(RunCallback):
     def before_update(self, batch: int) -> None:
         budget = self.budget
         self._progress.note("" if budget.is_timed else _first_of(budget.shape))
-        # `budget` has counted the batch that begins now, which is not done yet.
-        updates = budget.updates - 1
+        # `budget` has counted what begins now, which is not done yet.
+        updates = budget.updates - (self._done - batch)
         done = updates if budget.steps is not None else round(budget.seconds)
         if self.announce is not None and budget.seconds_per_update is not None:
             announce, self.announce = self.announce, None

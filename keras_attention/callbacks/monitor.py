@@ -190,16 +190,16 @@ class TrainingMonitor(RunCallback):
         if complete and not self._begun:
             self._begun = True
             self._start_window(batch)
-        elif complete >= self.every or (complete and self._is_last(batch)):
+        elif complete >= self.every or (complete and self._is_last()):
             self._log_window(range(self._first_batch, batch))
             self._start_window(batch)
         elif self._timed_from is None:
             self._start_clock(batch)
 
-    def _is_last(self, batch: int) -> bool:
-        """Whether the epoch ends with the call of the compiled step that begins with this batch."""
+    def _is_last(self) -> bool:
+        """Whether the epoch ends with the call of the compiled step that begins now."""
         steps = self.params.get("steps")
-        return steps is not None and batch + getattr(self.model, "steps_per_execution", 1) >= steps
+        return steps is not None and self._done >= steps
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Log Keras' results of the epoch."""

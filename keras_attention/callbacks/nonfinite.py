@@ -64,7 +64,7 @@ class StopOnNonFinite(RunCallback):
         self._good_updates = updates_of(self.model)
 
     def before_update(self, batch: int) -> None:
-        if batch % self.every == 0:
+        if batch % self.every < self._done - batch:
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

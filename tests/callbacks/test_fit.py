@@ -160,3 +160,17 @@ def test_the_device_is_left_alone_between_entries(callback):
     """A callback with one of these methods makes Keras read all metrics in every step."""
     for name in ("on_train_batch_end", "on_batch_end"):
         assert getattr(callback, name) is getattr(keras.callbacks.Callback, name)
+
+
+@pytest.mark.backends("tensorflow", "jax")
+def test_every_update_of_a_call_counts():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution=3)
+    budget, ends = callbacks.Budget(steps=10), []
+    look = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: ends.append((budget.updates, budget.stop.within_epoch))
+    )
+    best = callbacks.BestCheckpoint("loss", "max", budget.stop)
+    fit(model, budget, best, look, epochs=4)
+    assert ends == [(7, False), (10, True)]
+    assert int(model.optimizer.iterations) == 10

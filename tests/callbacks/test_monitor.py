@@ -269,8 +269,9 @@ def test_short_epochs_read_on_in_the_data(tmp_path):
 
 def test_an_epoch_of_few_calls_of_the_compiled_step_has_its_entry(tmp_path):
     monitor = TrainingMonitor(None, every=9, log=MetricsLog(tmp_path / "log"))
-    monitor.set_model(Model())
-    monitor.model.steps_per_execution = 3
+    model = Model()
+    model.steps_per_execution = 3
+    monitor.set_model(model)
     monitor.set_params({"steps": 8})
     monitor.on_train_begin()
     for epoch in range(2):
