@@ -184,8 +184,8 @@ def corpus_ter(
     from sacrebleu.metrics import TER
 
     # Without its normalisation, sacreBLEU's Asian support has no effect.
-    is_split = base_language(language or "") in (*CHINESE, "ja")
-    metric = TER(normalized=is_split, asian_support=is_split)
+    is_split = {*map(base_language, (language or "").split("+"))} & {*CHINESE, "ja"}
+    metric = TER(normalized=bool(is_split), asian_support=bool(is_split))
     return _scored(metric, *comparable_lines(hypotheses, references))
 
 

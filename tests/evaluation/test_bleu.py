@@ -96,6 +96,7 @@ def test_ter_by_hand(hypothesis, reference, errors):
     [
         ("zh-TW", "他昨天去了学校。", "他今天去了学校。", 1, 8),
         ("ja", "彼は昨日学校へ行った。", "彼は今日学校へ行った。", 1, 10),
+        ("de+zh", "他昨天去了学校。", "他今天去了学校。", 1, 8),
         ("de", "er ging heim.", "er geht heim.", 1, 3),
         (None, "他昨天去了学校。", "他今天去了学校。", 1, 1),
     ],
