@@ -29,7 +29,7 @@ from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import NONE, Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import chunks_as_they_come
-from keras_attention.decoding.result_lines import result_lines
+from keras_attention.decoding.result_lines import naming_lines, result_lines
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.files import atomic_file, check_destination
@@ -112,7 +112,9 @@ def _translate_lines(options: argparse.Namespace, program: str, source: Path | N
             asked |= {"unique": options.unique, "unusual": unusual}
             lines: Iterable[str]
             if is_split:
-                lines = (" ".join(text.splitlines()) for text in translator(chunk, unusual))
+                with naming_lines(number):
+                    found = translator(chunk, unusual)
+                lines = (" ".join(text.splitlines()) for text in found)
             else:
                 lines = result_lines(asking, chunk, number, options.n_best, options.json, **asked)
             for text in lines:

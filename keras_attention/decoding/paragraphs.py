@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
+from keras_attention.decoding.requests import WrongText
 from keras_attention.utils.languages import base_language, by_code
 
 LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{2,8})*")
@@ -41,7 +42,11 @@ def translate_by_sentences(
     language = base_language(language)
     texts_parts = [_parts(sentencex.segment(language, text)) for text in texts]
     sentences = [sentence for parts in texts_parts for sentence, _ in parts]
-    found = iter(translate(sentences))
+    try:
+        found = iter(translate(sentences))
+    except WrongText as error:
+        owners = [number for number, parts in enumerate(texts_parts) for _ in parts]
+        raise WrongText(owners[error.index], error.problem) from None
     results = []
     for parts in texts_parts:
         # What has no translation leaves no gap.

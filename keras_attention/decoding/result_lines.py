@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,14 +24,12 @@ def result_lines(
     Raises:
         ValueError: If what is asked of a line cannot be had. The message has its number, from 1.
     """
-    try:
-        mbr, details = asked.pop("mbr", None), asked.pop("details", None)
+    mbr, details = asked.pop("mbr", None), asked.pop("details", None)
+    with naming_lines(first):
         if mbr is None:
             results = translator.translate(sources, n_best, **asked)
         else:
             results = [[one] for one in translator.translate_mbr(sources, mbr, **asked)]
-    except WrongText as error:
-        raise ValueError(f"Line {first + error.index + 1} {error.problem}") from None
     if details is not None:
         results = details(sources, results)
     for index, (source, found) in enumerate(zip(sources, results, strict=True), start=first):
@@ -47,6 +46,15 @@ def result_lines(
             if one.alignment is not None:
                 parts.append(pharaoh(one.alignment))
             yield " ||| ".join(parts)
+
+
+@contextlib.contextmanager
+def naming_lines(first: int) -> Iterator[None]:
+    """Say of which line, from 1, something cannot be had; the first of the texts has the number `first`."""
+    try:
+        yield
+    except WrongText as error:
+        raise ValueError(f"Line {first + error.index + 1} {error.problem}") from None
 
 
 def pharaoh(alignment: Sequence[tuple[int, int]]) -> str:

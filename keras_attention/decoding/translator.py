@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, overload
@@ -32,6 +33,7 @@ from keras_attention.decoding.translation import (
     attention_of,
     translations_of,
 )
+from keras_attention.decoding.unusual_texts import UnusualText, UnusualTexts
 from keras_attention.engine.select import EngineChoice, EngineName, Precision
 from keras_attention.utils.arguments import (
     BeamSize,
@@ -238,8 +240,12 @@ class Translator(Pretrained, MinimumBayesRisk):
             return self([texts], unusual)[0]
         if self.split_sentences is None:
             return [best[0].text for best in self._translations(texts, unusual=unusual)]
-        plain = functools.partial(self._of_sentences, unusual=unusual)
-        return translate_by_sentences(plain, check_texts("texts", texts), self.split_sentences)
+        noted = UnusualTexts("sentences") if unusual is None else unusual
+        plain = functools.partial(self._of_sentences, unusual=noted)
+        found = translate_by_sentences(plain, check_texts("texts", texts), self.split_sentences)
+        if unusual is None and (message := noted.message()):
+            warnings.warn(message, UnusualText, stacklevel=2)
+        return found
 
     @overload
     def translate(self, texts: str, n_best: int = ..., **options: Any) -> list[Translation]: ...

@@ -231,6 +231,13 @@ def test_paragraphs_are_translated_sentence_by_sentence(translated, translator, 
     assert set(split.languages) == {"de"}
 
 
+def test_a_line_is_named_of_whose_sentences_one_cannot_be_translated(
+    untranslated, split, monkeypatch
+):
+    monkeypatch.setattr(sys.modules[__name__], "LINES", ["", " ", "The dog sleeps. A woman runs."])
+    assert "Line 3 needs" in untranslated("--split-sentences", "de", "--min-length", "200")
+
+
 def test_loops(translated, translator):
     """Of an untrained model, which says the same again and again."""
     breaking = dataclasses.replace(translator, break_loops=True, engine="torch")

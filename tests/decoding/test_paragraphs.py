@@ -7,8 +7,9 @@ import types
 
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention import Restrictions, Tokenizer, Transformer, Translator
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
+from keras_attention.decoding.unusual_texts import UnusualText
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -82,6 +83,12 @@ def test_a_translator_of_paragraphs(segments):
         split.translate("a house")
     with pytest.raises(ValueError, match="Call the translator itself"):
         split.translate_mbr(["a house"], 2)
+    long = dataclasses.replace(split, longest_source=1)
+    with pytest.warns(UnusualText, match="^3 of 3 sentences are longer"):
+        long(["", "a small|a small house|a house"])
+    short = dataclasses.replace(split, restrictions=Restrictions(min_length=90))
+    with pytest.raises(ValueError, match="^Text 2 needs .*: 'a house'"):
+        short(["", "", "a house|a small house"])
 
 
 @pytest.mark.parametrize("language", ["", "no such thing", 3, "e", "xx", "EM-US"])
