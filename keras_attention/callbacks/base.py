@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import numbers
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -104,8 +104,20 @@ def updates_of(model: keras.Model) -> int:
 
 
 def logged_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers in Keras' logs, to which a user's callback may add anything."""
-    return {k: float(v) for k, v in logs.items() if isinstance(v, numbers.Real)}
+    """Return the numbers in Keras' logs.
+
+    A metric may have several, such as one for each class, and a user's callback may add anything.
+    """
+    found = {}
+    for name, value in logs.items():
+        with contextlib.suppress(TypeError, ValueError):
+            found[name] = number(value)
+    return found
+
+
+def number(value: Any) -> float:
+    """Convert a number or a scalar tensor to a Python float."""
+    return float(keras.ops.convert_to_numpy(value))
 
 
 def checked_callbacks(callbacks: Iterable[Any]) -> list[keras.callbacks.Callback]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import keras
 
-from keras_attention.callbacks.base import RunCallback, updates_of
+from keras_attention.callbacks.base import RunCallback, logged_numbers, number, updates_of
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.utils.arguments import Count, Has, Positive, checked
@@ -40,7 +40,7 @@ class TrainingMonitor(RunCallback):
     * `quality/bleu`, `quality/chrf`, `quality/perplexity`: of the validation set, if they are measured
     * `quality/validation_loss`: Keras' `val_loss`, without a `validation_writer`
     * `quality/loss` of `validation_writer`: the same: one chart shows both losses, as two runs
-    * `train/<metric>`: compiled metrics as in the progress bar: since the epoch began
+    * `train/<metric>`: compiled metrics that are one number, as in the progress bar: since the epoch began
     * `rate/learning_rate`: rate of the next update
     * `rate/gradient_norm`: of the last update, if the optimizer has it, as `Adam` does
     * `work/batches_per_second`: without validation and batches that compile, as far as `budget` knows them
@@ -207,8 +207,7 @@ class TrainingMonitor(RunCallback):
         self._within_epoch = steps is not None and self._done < steps
         if self._within_epoch and self.log is not None:
             self._size = self.log.size  # cut short: a resumed run completes the epoch
-        values = {name: number(value) for name, value in (logs or {}).items()}
-        self._write("epoch", values, updates_of(self.model), epoch)
+        self._write("epoch", logged_numbers(logs or {}), updates_of(self.model), epoch)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -304,18 +303,13 @@ class TrainingMonitor(RunCallback):
             self.log.write({"kind": kind, "update": step, "epoch": epoch, **values})
 
 
-def number(value: Any) -> float:
-    """Convert a number or a scalar tensor to a Python float."""
-    return float(keras.ops.convert_to_numpy(value))
-
-
 def _metric_results(model: keras.Model) -> dict[str, float]:
     """Return the metrics as this process has them: `get_metrics_result` may ask the others, too."""
     results: dict[str, Any] = {}
     for metric in model.metrics:
         result = metric.result()
         results.update(result if isinstance(result, Mapping) else {metric.name: result})
-    return {name: number(value) for name, value in results.items()}
+    return logged_numbers(results)
 
 
 def _tag(kind: str, name: str) -> str:

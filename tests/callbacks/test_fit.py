@@ -82,6 +82,24 @@ def test_curves(tmp_path):
         assert logged == pytest.approx(history[name], rel=1e-6)
 
 
+@pytest.mark.backends("torch")
+def test_what_is_no_number_is_left_out(tmp_path):
+    """A metric with a number for each class, and words that another callback adds."""
+    model = make_model()
+    model.compile("sgd", "mse", metrics=["mae", keras.metrics.F1Score(threshold=0.5)])
+    tell = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(note="well", more=np.float32(epoch + 0.5))
+    )
+    with SummaryWriter(tmp_path) as writer:
+        x, y = np.ones((BATCHES, 2)), np.ones((BATCHES, 1))
+        callbacks = [tell, TrainingMonitor(writer, every=2)]
+        model.fit(x, y, batch_size=1, epochs=2, callbacks=callbacks, verbose=0)
+    values = read_values(tmp_path)
+    assert values["train/epoch_more"] == [(7, 0.5), (14, 1.5)]
+    assert len(values["train/mae"]) == 6
+    assert not [tag for tag in values if "f1" in tag or "note" in tag]
+
+
 class CountedBatches:
     """Batch i of epoch e has 100 e + 10 i source tokens and one target token."""
 
