@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import keras
+import numpy as np
 
 from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.training.checkpoint_store import first_nonfinite
@@ -88,10 +89,15 @@ class StopOnNonFinite(RunCallback):
         if first:
             self._stop(self._message(first))
         elif not all(map(math.isfinite, _losses(model))):
+            begun = self._good_updates + 1
+            knows_not = (
+                f" The optimizer {type(model.optimizer).__name__} does not know which; "
+                "keras_attention's Adam would, and would keep the last good weights."
+            )
             self._stop(
-                f"The loss is no longer finite since one of the updates {self._good_updates + 1:,} "
-                f"to {updates_of(model):,}. The optimizer {type(model.optimizer).__name__} does not "
-                "know which; keras_attention's Adam would, and would keep the last good weights."
+                f"The loss is no longer finite since one of the updates {begun:,} to "
+                f"{max(begun, updates_of(model)):,}."
+                + ("" if hasattr(model.optimizer, "first_nonfinite") else knows_not)
             )
         else:
             self._good_updates = updates_of(model)
@@ -101,18 +107,22 @@ class StopOnNonFinite(RunCallback):
         self.model.stop_training = True
 
     def _message(self, update: int) -> str:
-        epoch, index = divmod(update - 1, len(self.batches))
-        pairs = self.batches.pairs(epoch, index)
+        # Keras' `gradient_accumulation_steps` takes several batches for an update.
+        number = getattr(self.model.optimizer, "gradient_accumulation_steps", None) or 1
+        batches = range((update - 1) * number, update * number)
+        places = [divmod(batch, len(self.batches)) for batch in batches]
+        pairs = np.concatenate([self.batches.pairs(*place) for place in places])
         pairs = pairs[pairs >= 0]
+        (epoch, index), more = places[0], f" and the next {number - 1}" if number > 1 else ""
         store = self.batches.store
         lengths = store.source_lengths[pairs] + store.target_lengths[pairs]
         longest = pairs[(-lengths).argsort(kind="stable")][: self.shown]
         lines = [
             f"Training met a gradient that is not finite in update {update:,}: epoch {epoch + 1}, "
-            f"batch {index + 1:,} of {len(self.batches):,}. The weights are those before this update, and "
-            "no checkpoint holds later ones. A lower learning rate, more warm-up steps or float32 may "
+            f"batch {index + 1:,} of {len(self.batches):,}{more}. The weights are those before this update, "
+            "and no checkpoint holds later ones. A lower learning rate, more warm-up steps or float32 may "
             "help; also look at the text.",
-            f"The batch has {len(pairs)} pairs of the training text. Their numbers in the token store, "
+            f"The update has {len(pairs)} pairs of the training text. Their numbers in the token store, "
             f"counted from 0: {', '.join(map(str, sorted(pairs.tolist())))}",
         ]
         if self.tokenizer is not None:

@@ -104,6 +104,21 @@ def test_padding_rows_are_no_pairs():
         fit(model, StopOnNonFinite(Batches()), bad_batch=6)
 
 
+def test_all_batches_of_an_update_are_named():
+    """The third update is of the last batch of an epoch and the first two of the next."""
+    model = make_model(Adam(0.01, gradient_accumulation_steps=3))
+    fit(model, StopOnNonFinite(Batches(), every=1))
+    named = "update 3: epoch 1, batch 7 of 7 and the next 2.*\n.*has 9 pairs.*: 1, 2, 3, 4, 5, 6, 18, 19, 20$"
+    with pytest.raises(NonFiniteTraining, match=named):
+        fit(model, StopOnNonFinite(Batches(), every=9), bad_batch=1)
+
+
+def test_of_a_loss_before_its_update_the_optimizer_knows_nothing_yet():
+    model = make_model(Adam(0.01, gradient_accumulation_steps=3))
+    with pytest.raises(NonFiniteTraining, match="since one of the updates 3 to 3.$"):
+        fit(model, StopOnNonFinite(Batches(), every=1), bad_batch=6)
+
+
 @pytest.mark.backends("torch")
 def test_an_optimizer_that_does_not_know():
     with pytest.raises(NonFiniteTraining, match="one of the updates 3 to 4. The optimizer SGD"):
