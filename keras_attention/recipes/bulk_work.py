@@ -157,7 +157,7 @@ class BulkWork:
         if self.folder.exists() and not self.folder.is_dir():
             raise OccupiedPath(f"'{self.folder}' is a file, and the results get a folder. {REMEDY}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        return claimed(self.folder, "texts", lock=self.folder / "work")
+        return claimed(self.folder, "texts", lock=self.folder / PARTS)
 
     def _claim(self, show_progress: bool) -> list[Chunk]:
         """Read all inputs once, write the manifest or compare with it, and return all chunks."""

@@ -141,10 +141,12 @@ def claimed(
         ValueError: If another process has it.
         OSError: If nothing can be written there.
     """
+    # One lock for a folder, also where a link leads there, or "." names it.
+    lock = Path(path if lock is None else lock).resolve()
     with contextlib.ExitStack() as held:
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(locked(path if lock is None else lock, timeout))
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(lock, timeout))
         except filelock.Timeout:
             raise ValueError(
                 f"Another process works on the {what} in '{path}'. Nothing was changed there. "

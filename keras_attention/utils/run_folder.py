@@ -243,7 +243,7 @@ class RunFolder:
 
     def remove_leftovers(self) -> None:
         """Delete the temporary files of killed processes, but not those of running ones."""
-        for folder in (self.path.parent, self.path, self.store, self.checkpoints):
+        for folder in (self.path.resolve().parent, self.path, self.store, self.checkpoints):
             if folder.is_dir():
                 remove_leftovers(folder)
 

@@ -71,6 +71,13 @@ def test_results_are_joined_in_the_order_of_the_input(work):
     assert work.do() == joined and work.shout.seen() == LINES
 
 
+@pytest.mark.parametrize("name", ["work", "texts", "lock"])
+def test_a_result_has_the_name_of_its_input_whatever_that_is(work, name):
+    (work.out.parent / name).write_text("one\ntwo\n")
+    (joined,) = work.do(inputs=[work.out.parent / name])
+    assert joined.read_text() == "0 ONE\n1 TWO\n" and joined == work.out / name
+
+
 def test_a_second_start_does_what_is_missing(work):
     work.stop_at("line 14")
     assert work.shout.seen() == LINES[:13]  # b.txt.gz's third chunk begins with line 13

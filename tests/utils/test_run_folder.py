@@ -123,12 +123,17 @@ def test_what_is_changeable_may_change_and_is_noted(started):
         started.claim({**changed, "train_fingerprint": "cd"}, changeable=("steps",))
 
 
-def test_a_second_process_is_kept_out(started):
+def test_a_second_process_is_kept_out(started, monkeypatch):
+    (started.path / "sub").mkdir()
+    link = started.path.with_name("link")
+    link.symlink_to(started.path)
+    monkeypatch.chdir(started.path)
     with RunFolder(started.path).locked():
         before = contents(started.path)
-        with pytest.raises(ValueError, match="Another process works on the run"):
-            with RunFolder(started.path).locked():
-                pass
+        for name in (started.path, link, ".", "sub/.."):  # one folder, whatever it is called
+            with pytest.raises(ValueError, match="Another process works on the run"):
+                with RunFolder(name).locked():
+                    pass
         assert contents(started.path) == before
     with RunFolder(started.path).locked():
         assert contents(started.path) == before
