@@ -52,8 +52,7 @@ def select_checkpoints(
         folder: Folder in which `Checkpoints` writes.
         last: Largest number of checkpoints; the newest is always among them. Defaults to 5.
         minutes: Choose one checkpoint per this many minutes of training; 0 for all. Defaults to None:
-            one per epoch, at its end, and the one at the end of the run. That does not depend on the
-            speed of the machine.
+            one per epoch, at its end, and the newest. That does not depend on the speed of the machine.
         updates: Instead of `minutes`: choose the checkpoints after each multiple of this number of
             updates. That does not depend on the speed of the machine either.
 
@@ -70,14 +69,13 @@ def select_checkpoints(
         raise ValueError(f"There are no checkpoints in '{folder}'.")
     if len(found) > 1 and not found[0][1]["updates"]:
         del found[0]
-    *earlier, (newest, state) = found
+    *earlier, (newest, _) = found
     if updates is not None:
         chosen = [path for path, manifest in earlier if manifest["updates"] % updates == 0]
         chosen.append(newest)
     elif minutes is None:
         chosen = [path for path, manifest in earlier if manifest["batch"] == 0]
-        if state["batch"] == 0 or state["kind"] == "end" or not chosen:
-            chosen.append(newest)
+        chosen.append(newest)  # The training may have ended there, within an epoch.
     elif minutes == 0:
         chosen = [path for path, _ in found]
     else:

@@ -461,6 +461,8 @@ def test_which_checkpoints_are_averaged(tmp_path):
         chosen(updates=20, minutes=10)
     with pytest.raises(ValueError, match="no checkpoints in"):
         select_checkpoints(tmp_path / "update-00000010")
+    shutil.rmtree(tmp_path / "update-00000080")  # Stopped by a signal, and finished there.
+    assert chosen() == [30, 50, 70] and chosen(last=1) == [70]
 
 
 @pytest.mark.backends("torch")
