@@ -81,7 +81,7 @@ RESTRICTIONS = {
 BESIDE = {"prefixes": "prefix_file", "phrases": "phrases_file"}
 
 # What is said of one sentence, not of a paragraph, beside the files above.
-OF_SENTENCES = ("mbr", "json", "alignment", "markup")
+OF_SENTENCES = ("mbr", "json", "alignment", "markup", "max_line")
 
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:

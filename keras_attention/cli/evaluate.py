@@ -25,7 +25,7 @@ from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.text_files import existing_file, language_of_file
 from keras_attention.interop.hub import is_handle
 from keras_attention.utils.arguments import Count
-from keras_attention.utils.files import check_destination, write_json
+from keras_attention.utils.files import atomic_file, check_destination, plain_json
 from keras_attention.utils.languages import base_language
 from keras_attention.utils.lazily import check_moses
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -211,6 +211,9 @@ def _show(report: Mapping[str, Any], title: str, output: Path | None) -> None:
     """Print a report, and write its figures to the file that was asked for."""
     from keras_attention.evaluation.report_text import report_text
 
+    # First: whatever becomes of the file, this is not lost.
+    print(report_text(report, title=title), end="", flush=True)
     if output is not None:
-        write_json(output, {key: value for key, value in report.items() if key != "translations"})
-    print(report_text(report, title=title), end="")
+        with atomic_file(output, is_new=True) as file:
+            figures = {key: value for key, value in report.items() if key != "translations"}
+            file.write(plain_json(figures))

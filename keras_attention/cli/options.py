@@ -148,7 +148,7 @@ def read_toml(
     if not path.exists() or path.is_dir():
         raise FileNotFoundError(f"--config: there is no file '{path}'.")
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        values = tomllib.loads(path.read_text("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"--config: '{path}' is not TOML: {error}") from None
     return _typed(f"--config: '{path}'", values, known, inner or {})

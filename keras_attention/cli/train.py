@@ -35,7 +35,7 @@ from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
 from keras_attention.spec.options import TransformerOptions
 from keras_attention.utils.backend import check_backend
-from keras_attention.utils.files import check_destination, write_atomically
+from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.lazily import check_event_files, check_moses
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
@@ -144,8 +144,8 @@ def _run(
     plan = plan or "plan_json" in options
     _check_outputs(options, text, plan)
     if plan or "dump_config" in options:
-        names = NOT_PLANNED if plan else (*NOT_PLANNED, "prepare_only")
-        unused = [flag(name) for name in names if name in options]
+        more = ("prepare_only", "plan_json") if "dump_config" in options else ()
+        unused = [flag(name) for name in (*NOT_PLANNED, *more) if name in options]
         if unused:
             say(f"Nothing is trained: {' and '.join(unused)} will not be used.")
     name = OWN_FILES if text.is_own else text.corpus or default_corpus
@@ -331,5 +331,6 @@ def _plan(corpus: Corpus, config: TranslationConfig, options: Mapping[str, Any])
     print(plan)
     figures = plan.as_dict()
     if "plan_json" in options:
-        write_atomically(options["plan_json"], json.dumps(figures, indent=2) + "\n")
+        with atomic_file(options["plan_json"], "w", is_new=True) as file:
+            file.write(json.dumps(figures, indent=2) + "\n")
     return figures

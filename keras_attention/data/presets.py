@@ -115,8 +115,11 @@ Tokenizer.from_preset = staticmethod(tokenizer_of_preset)
 
 
 def preset_folder(preset: str | os.PathLike[str]) -> Path:
-    """Return the folder of a preset, which need not exist if a path is given."""
-    if isinstance(preset, str) and preset in TRAINED:
+    """Return the folder of a preset, which need not exist if a path is given.
+
+    A folder here, such as a run's, goes before the package's model of the same name.
+    """
+    if isinstance(preset, str) and preset in TRAINED and not os.path.isdir(preset):
         return Path(__file__).resolve().parents[1] / "presets" / preset
     if is_handle(preset):
         return download(str(preset))

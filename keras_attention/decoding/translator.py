@@ -45,7 +45,7 @@ from keras_attention.utils.arguments import (
     checked,
 )
 from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_texts
-from keras_attention.utils.files import check_destination, write_atomically
+from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.sides import LANGUAGES, in_languages
 
 if TYPE_CHECKING:
@@ -345,7 +345,8 @@ class Translator(Pretrained, MinimumBayesRisk):
         destination = check_destination(destination, sources=[source])
         # Byte tokens can form a line break, which would shift all following lines.
         translations = [" ".join(text.splitlines()) for text in self(read_lines(source))]
-        write_atomically(destination, "".join(f"{text}\n" for text in translations))
+        with atomic_file(destination, "w", is_new=True) as file:
+            file.writelines(f"{text}\n" for text in translations)
 
     @checked
     def engine_for(

@@ -199,6 +199,7 @@ def test_a_line_without_room_is_named(tmp_path, untranslated):
         ("--split-sentences 'no such thing'", "must be the language code"),
         ("--split-sentences xx", "`--split-sentences` must be the language code"),
         ("--split-sentences en --n-best 2", "--n-best cannot be combined with --split-sentences"),
+        ("--split-sentences en --max-line 9", "--max-line cannot be combined"),
         ("--split-sentences en --json", "--json cannot be combined with --split-sentences"),
         ("--split-sentences en --mbr 2", "--mbr cannot be combined with --split-sentences"),
         ("--split-sentences en --markup", "--markup cannot be combined with --split-sentences"),

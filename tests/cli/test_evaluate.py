@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from keras_attention import Translator
+from keras_attention.cli import evaluate
 from keras_attention.evaluation import corpus_bleu, paired_tests, report_text
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json
@@ -76,6 +77,17 @@ def two_runs(run, tmp_path):
         (folder / "translations.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
         shutil.copy(run / "dev.de", folder / "references.txt")
     return tmp_path / "one", tmp_path / "other"
+
+
+def test_a_file_that_came_meanwhile_is_not_replaced_and_the_report_not_lost(
+    two_runs, tmp_path, monkeypatch, command, capsys
+):
+    output = tmp_path / "compared.json"
+    monkeypatch.setattr(evaluate, "start_backend", lambda: output.write_text("theirs"))
+    with pytest.raises(SystemExit, match="2"):
+        command("evaluate", *two_runs, "--samples", 5, "--output", output)
+    shown = capsys.readouterr()
+    assert "exists" in shown.err and "other" in shown.out and output.read_text() == "theirs"
 
 
 def test_two_runs_are_compared_on_the_test_set_that_they_share(two_runs, tmp_path, command):

@@ -219,6 +219,8 @@ def test_what_a_plan_does_not_use_is_named(tmp_path, monkeypatch, command, mode)
     told = command("train", mode, *unused).err
     assert "--output-dir and --translate will not be used" in told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.en"]
+    told = command("train", "--dump-config", "--plan-json", "plan.json").err
+    assert "--plan-json will not be used" in told
 
 
 @pytest.mark.parametrize(
@@ -418,7 +420,8 @@ def test_from_two_text_files_to_translations(tmp_path, capsys):
 def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
     arguments = ["--steps", 7, "--num-layers", 3, "--max-ratio", 2.5, "--dump-config"]
     start(*arguments, recipes={"demo": SMALL})
-    (tmp_path / "run.toml").write_text(capsys.readouterr().out)
+    # With the mark that editors on Windows put first.
+    (tmp_path / "run.toml").write_text(capsys.readouterr().out, "utf-8-sig")
     corpus, config, _ = asked("--config", tmp_path / "run.toml", "--seed", 5)
     sizes = {**SMALL.model_arguments, "num_layers": 3}
     assert config == dataclasses.replace(SMALL, steps=7, model_arguments=sizes, seed=5)

@@ -66,6 +66,9 @@ def test_commands_take_its_name(tmp_path, capsys, monkeypatch, refused_by):
         scores.append(float(capsys.readouterr().out))
     assert scores[0] > scores[1] + 3
     assert "Did you mean 'demo_en_de'?" in refused_by(main, ["translate", "demo_en_fr"])
+    Path(NAME).mkdir()  # A folder of one's own, such as a run's, goes before.
+    with pytest.raises(ValueError, match="holds no model"):
+        load(NAME)
 
 
 @pytest.mark.backends("tensorflow")
