@@ -223,7 +223,8 @@ def write_report(
                 "folder. Nothing was written. Move it away."
             )
     whole["evaluation"] = {name: value for name, value in report.items() if name != "translations"}
-    write_atomically(text_file, report_text(report, title=run_folder.name))
+    text = report_text(report, title=run_folder.name)
+    write_atomically(text_file, text.encode("utf-8", "backslashreplace"))  # of odd names
     write_json(json_file, whole)  # Last: a run with this file is finished.
     return text_file, json_file
 

@@ -22,7 +22,10 @@ def signed_json(value: Mapping[str, Any]) -> bytes:
 
 def plain_json(value: Mapping[str, Any]) -> bytes:
     """Return the bytes that `write_json` writes."""
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    # The name of a file in another encoding comes back as it was.
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode(
+        "utf-8", "backslashreplace"
+    )
 
 
 def parse_json(content: bytes, path: str | os.PathLike[str], remedy: str = "") -> dict[str, Any]:

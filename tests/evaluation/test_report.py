@@ -1,6 +1,7 @@
 """The report of a run whose translations are made up, so that every figure is known."""
 
 import json
+import os
 import re
 import unicodedata
 
@@ -9,6 +10,7 @@ import pytest
 from keras_attention import corpus_bleu, evaluation_report, write_report
 from keras_attention.evaluation import Sentences, System, report_text
 from keras_attention.evaluation import report as report_module
+from keras_attention.utils.files import read_json, write_json
 from tests.evaluation.test_comparison import REFERENCES as LINES
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -172,6 +174,17 @@ def test_written_into_the_folder_beside_what_is_there(tmp_path):
         "report.json",
         "report.txt",
     ]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names of files are text there")
+def test_a_name_that_is_no_utf_8_is_no_reason_to_lose_a_report(tmp_path):
+    odd = os.fsdecode(b"f\xfcr")
+    folder, config = tmp_path / odd, {**CONFIG, "corpus": odd}
+    folder.mkdir()
+    write_json(folder / "config.json", config)
+    text_file, json_file = write_report(make_report()[1], folder, config)
+    assert text_file.read_text("utf-8").startswith("Evaluation of f\\udcfcr\n")
+    assert read_json(json_file)["config"] == json.loads(json.dumps(config))
 
 
 @pytest.mark.parametrize(
