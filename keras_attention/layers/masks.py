@@ -54,7 +54,7 @@ def check_mask(name: str, mask: Any, axes: str, sizes: Mapping[str, int | None])
     """
     mask = check_numbers(name, mask)
     is_array, is_of_heads = isinstance(mask, np.ndarray), "head" in name
-    if is_array and not is_of_heads and mask.dtype.kind == "f" and not np.isin(mask, (0, 1)).all():
+    if is_array and not is_of_heads and not np.isin(mask, (0, 1)).all():
         raise ValueError(
             f"`{name}` must be boolean (True where a query may attend), or hold only 0 and 1. "
             f"Received: values from {mask.min():g} to {mask.max():g}. If it is an additive "
@@ -78,12 +78,13 @@ def check_mask(name: str, mask: Any, axes: str, sizes: Mapping[str, int | None])
     return mask
 
 
-def nan_if_additive(outputs: Any, mask: Any) -> Any:
-    """Return `outputs`, or NaN if a float mask holds other numbers than 0 and 1: a graph cannot raise."""
-    if mask is None or "float" not in ops.dtype(mask):
-        return outputs
-    is_boolean = ops.all(ops.logical_or(ops.equal(mask, 0), ops.equal(mask, 1)))
-    return ops.multiply(outputs, one_or_nan(is_boolean, outputs.dtype))
+def nan_if_additive(outputs: Any, *masks: Any) -> Any:
+    """Return `outputs`, or NaN if a mask holds other numbers than 0 and 1: a graph cannot raise."""
+    for mask in masks:
+        if mask is not None and ops.dtype(mask) != "bool":
+            is_boolean = ops.all(ops.logical_or(ops.equal(mask, 0), ops.equal(mask, 1)))
+            outputs = ops.multiply(outputs, one_or_nan(is_boolean, outputs.dtype))
+    return outputs
 
 
 def merge_masks(*masks: Any) -> Any:
@@ -107,18 +108,20 @@ def combined_mask(
     """Merge all masks of an attention layer into one `(B, T, S)`, or None if nothing is masked.
 
     Given are the masks of query `(B, T)`, value and key `(B, S)`, and the attention mask `(B, T, S)` or what
-    broadcasts to it, or `(B, N, T, S)`, as the result is then; each of them or None. `start_index` is the
-    position of the first query.
+    broadcasts to it, or `(B, N, T, S)`, as the result is then; each of them or None. Masks of inputs of a
+    higher rank have its other axes before the last, as in Keras. `start_index` is the position of the first
+    query.
     """
     lengths = target_length, source_length
     query_mask, value_mask, key_mask, attention_mask = given
     merged = merge_masks(
-        None if query_mask is None else query_mask[:, :, None],
-        None if value_mask is None else value_mask[:, None, :],
-        None if key_mask is None else key_mask[:, None, :],
+        None if query_mask is None else query_mask[..., None],
+        None if value_mask is None else value_mask[..., None, :],
+        None if key_mask is None else key_mask[..., None, :],
         causal_mask(*lengths, start_index) if is_causal else None,
         window_mask(*lengths, window, start_index) if window is not None else None,
     )
-    if merged is not None and attention_mask is not None and len(attention_mask.shape) == 4:
+    is_of_heads = attention_mask is not None and len(attention_mask.shape) == 4
+    if is_of_heads and merged is not None and len(merged.shape) == 3:
         merged = ops.expand_dims(merged, axis=1)
     return merge_masks(merged, attention_mask)

@@ -164,10 +164,11 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         projected, written = self._project_all(query, value, key, cache, start_index)
         shared_rows = cache is not None and value is None
         queries, keys, values = projected
+        masks = query_mask, value_mask, key_mask, attention_mask
         mask = combined_mask(
             ops.shape(queries)[1],
             ops.shape(values)[1],
-            (query_mask, value_mask, key_mask, attention_mask),
+            masks,
             is_causal=use_causal_mask or written is not None,
             window=self._sliding_window,
             start_index=start_index,
@@ -179,12 +180,17 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         )
         if shared_rows:
             outputs = reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
+            if return_attention_scores:  # (B, N, W T, S) to (B W, N, T, S)
+                rows, heads, _, sources = ops.shape(scores)
+                length = ops.shape(projected[0])[1]
+                scores = reshape(scores, (rows, heads, -1, length, sources))
+                scores = reshape(ops.swapaxes(scores, 1, 2), (-1, heads, length, sources))
         if gate is not None:
             outputs = ops.multiply(outputs, gate)
         if head_mask is not None:
             axes = (-1, *[1] * (len(outputs.shape) - 3), self._num_heads, 1)
             outputs = ops.multiply(outputs, ops.reshape(ops.cast(head_mask, outputs.dtype), axes))
-        outputs = nan_if_additive(outputs, attention_mask)
+        outputs = nan_if_additive(outputs, *masks)
         results = [self._combine_heads(outputs, training)]
         results += [scores] if return_attention_scores else []
         results += [written] if written is not None else []

@@ -76,9 +76,13 @@ def test_masks_of_any_rank_meet_padding(rank, as_list):
 
 
 ADDITIVE = np.where(np.tri(T, S), 0.0, -1e9).astype("float32")
+# As `(1 - mask) * -1_000_000_000` is, of a mask of integers.
+IN_INTEGERS = ADDITIVE.astype("int32")
 
 
-@pytest.mark.parametrize("mask", [ADDITIVE, ADDITIVE.tolist()], ids=["array", "list"])
+@pytest.mark.parametrize(
+    "mask", [ADDITIVE, ADDITIVE.tolist(), IN_INTEGERS], ids=["array", "list", "integers"]
+)
 def test_additive_masks_are_refused(mask):
     x, memory = np.ones((2, T, 4), "float32"), np.ones((2, S, 4), "float32")
     for layer, arguments in (
@@ -95,10 +99,20 @@ def test_an_additive_tensor_gives_nan_and_one_of_zeros_and_ones_is_boolean():
     rng = np.random.default_rng(0)
     x, memory = (rng.normal(size=(2, length, 4)).astype("float32") for length in (T, S))
     layer = MultiHeadAttention(2, 2)
-    got = ops.convert_to_numpy(
-        layer(x, memory, attention_mask=ops.convert_to_tensor(ADDITIVE)[None])
-    )
-    assert np.isnan(got).all()
+    additive = ops.convert_to_tensor(ADDITIVE)[None]
+    in_integers = ops.convert_to_tensor(IN_INTEGERS)[None]
+    for called, arguments in (
+        (layer, {"attention_mask": additive}),
+        (layer, {"attention_mask": in_integers}),
+        (layer, {"query_mask": additive[:, 0, :T]}),
+        (layer, {"value_mask": additive[:, 0]}),
+        (layer, {"key_mask": in_integers[:, 0]}),
+        (TransformerDecoderBlock(2, 5), {"encoder_padding_mask": additive[:, 0]}),
+        (TransformerDecoderBlock(2, 5), {"decoder_padding_mask": additive[:, 0, :T]}),
+    ):
+        assert np.isnan(ops.convert_to_numpy(called(x, memory, **arguments))).all(), arguments
+    for called in (TransformerEncoderBlock(2, 5), TransformerEncoder(1, 5, 2)):
+        assert np.isnan(ops.convert_to_numpy(called(memory, padding_mask=additive[:, 0]))).all()
     seen = ADDITIVE == 0
     expected = ops.convert_to_numpy(layer(x, memory, attention_mask=seen[None]))
     for mask in (seen.astype("float32"), ops.convert_to_tensor(seen.astype("float32"))):

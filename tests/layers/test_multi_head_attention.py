@@ -107,6 +107,29 @@ def test_inputs_of_higher_rank_equal_keras(axes):
         np.testing.assert_allclose(numpy(mine), numpy(keras_own), atol=2e-5)
 
 
+def test_masks_of_higher_rank_equal_keras():
+    """Each of 4 rows of a sentence masks positions of its own."""
+    ours = MultiHeadAttention(num_heads=2, key_dim=K, attention_axes=2)
+    theirs = keras.layers.MultiHeadAttention(num_heads=2, key_dim=K, attention_axes=2)
+    query, value = (ops.convert_to_tensor(array(B, 4, length, D)) for length in (T, S))
+    ours.build(query.shape, value.shape)
+    theirs.build(query.shape, value.shape)
+    theirs.set_weights(randomize(ours).get_weights())
+    targets, sources = rng.random((B, 4, T)) < 0.6, rng.random((B, 4, S)) < 0.6
+    targets[0, 0, 0], sources[..., 0] = False, True
+    for masks in (
+        {"value_mask": sources},
+        {"key_mask": sources},
+        {"value_mask": sources, "attention_mask": np.ones((B, 4, T, S), bool)},
+        {"query_mask": targets},
+    ):
+        got, scores = ours(query, value, **masks, return_attention_scores=True)
+        expected = numpy(theirs(query, value, **masks))
+        # Of queries that are masked Keras makes means.
+        np.testing.assert_allclose(numpy(got)[targets], expected[targets], atol=2e-5)
+    assert not numpy(scores)[0, 0, :, 0].any()
+
+
 @pytest.mark.backends("torch")
 def test_has_the_arguments_of_keras():
     config = {
@@ -233,10 +256,14 @@ def test_rows_share_a_row_of_the_memory():
     mask = np.ones((B, 1, S), bool)
     mask[1, 0, 2:] = False
     layer.build(query.shape, value.shape)
-    repeated = layer(query, np.repeat(value, beams, 0), attention_mask=np.repeat(mask, beams, 0))
+    options = {"return_attention_scores": True}
+    repeated = layer(
+        query, np.repeat(value, beams, 0), attention_mask=np.repeat(mask, beams, 0), **options
+    )
     memory = layer.project_key_value(ops.convert_to_tensor(value))
-    shared = layer(query, cache=memory, attention_mask=mask)
-    np.testing.assert_allclose(numpy(shared), numpy(repeated), atol=2e-5)
+    shared = layer(query, cache=memory, attention_mask=mask, **options)
+    for got, expected in zip(shared, repeated, strict=True):
+        np.testing.assert_allclose(numpy(got), numpy(expected), atol=2e-5)
 
 
 def test_dropout_acts_on_the_weights_in_training_only():
