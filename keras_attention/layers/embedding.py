@@ -109,12 +109,16 @@ class TokenEmbedding(Configured, Door, keras.layers.ReversibleEmbedding):
         self._keep({name: own[name] for name in own if name not in of_keras})
 
     def build(self, input_shape: Any = None) -> None:
+        # Keras adds LoRA's matrices, which a saved layer had, first, and then takes no other weight.
+        rank, self.lora_rank = self.lora_rank, None
         super().build(input_shape)
         self.logits_bias = None
         if self.use_logits_bias:
             self.logits_bias = self.add_weight(
                 name="logits_bias", shape=(self.vocabulary_size,), initializer="zeros"
             )
+        if rank:
+            self.enable_lora(rank, self.lora_alpha)
 
     @property
     def variable_serialization_spec(self) -> dict[Any, list[str]]:

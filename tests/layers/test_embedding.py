@@ -51,6 +51,26 @@ def test_logits_are_products_with_the_unscaled_table():
     np.testing.assert_allclose(got, HIDDEN @ layer.get_weights()[0].T, atol=1e-5)
 
 
+@pytest.mark.parametrize("tie_weights", [True, False])
+def test_with_lora_it_is_saved_and_loaded(tie_weights, tmp_path):
+    layer = TokenEmbedding(V, D, tie_weights=tie_weights, use_logits_bias=True)
+    layer.build()
+    layer.enable_lora(2, lora_alpha=3)
+    for weight in layer.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    inputs = keras.Input((T,), dtype="int32")
+    model = keras.Model(inputs, layer(layer(inputs), reverse=True))
+    table, *other, bias, a, b = map(numpy, layer.weights)
+    merged = table + 3 / 2 * a @ b
+    rows = merged[IDS] * D**0.5 * (IDS != 0)[..., None]
+    expected = rows @ (merged.T if tie_weights else other[0]) + bias
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    for one in (model, copy):
+        np.testing.assert_allclose(numpy(one(IDS)), expected, rtol=1e-4, atol=1e-4)
+    assert (copy.layers[1].lora_rank, copy.layers[1].lora_alpha) == (2, 3)
+
+
 def test_untied_logits_have_a_table_of_their_own():
     layer = TokenEmbedding(V, D, tie_weights=False)
     layer.build((None, None))
