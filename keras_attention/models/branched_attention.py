@@ -185,6 +185,7 @@ class BranchedAttention(Configured, MultiHeadAttention):
     def _combine_heads(self, outputs: Any, training: bool | None) -> Any:
         """`sum_i alpha_i FFN(kappa_i head_i W_i^O)` of the heads' outputs `(B, T, N, V)`."""
         heads, layers, dtype = self.num_heads, self.feed_forwards, outputs.dtype
+        self._check_not_quantized()
         kappa, alpha = self.branch_weights()
         scale = ops.cast(kappa if layers else ops.multiply(kappa, alpha), dtype)
         kernel = ops.multiply(ops.cast(self.output_dense.kernel, dtype), scale[:, None, None])
@@ -216,6 +217,17 @@ class BranchedAttention(Configured, MultiHeadAttention):
         hidden = self.activation_dropout_layer(hidden, training=training)
         y = linear(hidden, joined, total, input_axes=len(joined.shape) - 1)
         return ops.reshape(y, (*ops.shape(outputs)[:-2], y.shape[-1]))
+
+    def _check_not_quantized(self) -> None:
+        """Refuse kernels of eight bits, which mean nothing in a product with other kernels."""
+        parts = [part for layer in self.feed_forwards for part in (layer.inner, layer.outer)]
+        names = [x.name for x in (self.output_dense, *parts) if x.quantization_mode is not None]
+        if names:
+            raise ValueError(
+                f"{self.name} multiplies its kernels with each other, which it cannot if they are quantized. "
+                f"Received: quantized {', '.join(names)}. Make the model again, and leave them out: "
+                f"model.quantize(mode, filters=lambda layer: layer.name not in {names})"
+            )
 
     _refused: ValueError | None = None
 

@@ -146,6 +146,21 @@ def test_a_seed_makes_parts_that_differ_and_repeat():
 
 
 @pytest.mark.backends("torch")
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize")
+@pytest.mark.parametrize("branch_feed_forward", [None, "shared", "split"])
+def test_quantized_kernels_of_branches_are_refused(branch_feed_forward):
+    """Eight bits without their scale would be numbers a hundred times as large."""
+    inputs, x = [keras.Input((T, D)), keras.Input((S, D))], [QUERY, VALUE]
+    model = keras.Model(inputs, make(branch_feed_forward)(*inputs))
+    expected = numpy(model(x))
+    left_out = ["attention_output", "inner", "outer"]
+    model.quantize("int8", filters=lambda layer: layer.name not in left_out)
+    assert 0 < np.abs(numpy(model(x)) - expected).max() < 0.1 * np.abs(expected).max()
+    model.quantize("int8", filters="attention_output")
+    with pytest.raises(ValueError, match="Received: quantized attention_output. Make the model"):
+        model(x)
+
+
 def test_a_width_that_the_heads_cannot_share_is_refused():
     with pytest.raises(ValueError, match="multiple.*dim=70, num_heads=4"):
         BranchedAttention(N, K, intermediate_dim=70, branch_feed_forward="split")
