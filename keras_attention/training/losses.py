@@ -54,7 +54,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         subtract_minimum: Whether to subtract the smallest possible loss, the entropy of the smoothed
             labels, as the authors' code does. The gradient stays the same. Defaults to False.
         name: Name of the loss. Defaults to `"label_smoothed_crossentropy"`.
-        **kwargs: `dtype`.
+        **kwargs: `dtype`, as for every loss of Keras. It changes nothing: see what is returned.
 
     Call arguments:
         y_true: Integer labels `(B, T)`.
@@ -62,7 +62,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         sample_weight: Optional weights broadcastable to `(B, T)`.
 
     Returns:
-        A scalar, nats per token.
+        A scalar, nats per token, in float32, of float64 logits in float64.
 
     Raises:
         ValueError: If an argument is out of range, shapes do not fit together, or a NumPy array of labels
@@ -242,8 +242,8 @@ def label_weights(
     if sample_weight is not None:
         sample_weight = check_weights(sample_weight, static_shape(y_true))
         sample_weight = ops.cast(sample_weight, dtype)
-        if len(sample_weight.shape) == 1:
-            sample_weight = sample_weight[:, None]
+        while 0 < len(sample_weight.shape) < len(y_true.shape):  # one for each row
+            sample_weight = sample_weight[..., None]
         weights = ops.multiply(weights, sample_weight)
     return ops.where(ops.equal(y_true, pad_token_id), 0.0, weights)
 

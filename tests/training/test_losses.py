@@ -79,6 +79,19 @@ def test_sample_weights():
     )
 
 
+@pytest.mark.parametrize("shape", [(3,), (3, 2, 3)], ids=str)
+def test_a_weight_for_each_row_of_labels_of_any_rank(shape):
+    labels = rng.integers(1, V, shape)
+    logits = rng.normal(size=(*shape, V)).astype("float32")
+    rows = np.array([0.5, 0.0, 3.0])
+    total = weight = 0.0
+    for index in np.ndindex(shape):
+        nll = oracle.smoothed_nll(logits[index].astype("float64"), labels[index], 0.1)
+        total, weight = total + rows[index[0]] * nll, weight + rows[index[0]]
+    got = LabelSmoothedCrossentropy(0.1)(labels, logits, sample_weight=rows)
+    assert float(got) == pytest.approx(total / weight, rel=1e-5)
+
+
 def test_nothing_but_padding_is_zero_not_nan():
     assert float(LabelSmoothedCrossentropy()(np.zeros((1, 2), int), LOGITS[:1, :2])) == 0.0
 
