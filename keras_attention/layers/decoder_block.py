@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_attention.layers.arguments import options_in, takes
 from keras_attention.layers.door import KEYS_AND_VALUES, call_part
@@ -167,6 +168,10 @@ class TransformerDecoderBlock(TransformerBlock):
             raise ValueError(
                 f"{self.name} needs `encoder_sequence` or `memory`. Received: None for both"
             )
+        # Where the cell is an SSRU, Keras casts nothing.
+        decoder_sequence = ops.cast(decoder_sequence, self.compute_dtype)
+        if encoder_sequence is not None:
+            encoder_sequence = ops.cast(encoder_sequence, self.compute_dtype)
         results = self._self_attend(
             decoder_sequence,
             first_given(decoder_padding_mask, decoder_sequence_mask),

@@ -201,6 +201,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         sizes = self.known_sizes()
         value = check_numbers("value", value, "...E", **sizes)
         key = value if key is None else check_numbers("key", key, "...F", **sizes)
+        value, key = (ops.cast(tensor, self.compute_dtype) for tensor in (value, key))
         return {"key": project(self._key_dense, key), "value": project(self._value_dense, value)}
 
     def spec(self) -> AttentionSpec:

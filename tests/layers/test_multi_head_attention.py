@@ -266,6 +266,18 @@ def test_rows_share_a_row_of_the_memory():
         np.testing.assert_allclose(numpy(got), numpy(expected), atol=2e-5)
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("given", ["float32", "float64"])
+def test_what_is_projected_beforehand_is_what_a_call_projects(policy, given):
+    """In the precision of the layer, whatever that of the value is."""
+    layer = MultiHeadAttention(N, K, dtype=policy)
+    query, value = array(B, T, D), array(B, S, D).astype(given)
+    layer.build(query.shape, value.shape)
+    state = layer.project_key_value(value)
+    assert {ops.dtype(tensor) for tensor in state.values()} == {layer.compute_dtype}
+    np.testing.assert_array_equal(numpy(layer(query, cache=state)), numpy(layer(query, value)))
+
+
 def test_dropout_acts_on_the_weights_in_training_only():
     layer = MultiHeadAttention(N, K, dropout=0.5, seed=3)
     query, value = array(B, T, D), array(B, S, D)

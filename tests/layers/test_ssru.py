@@ -98,6 +98,11 @@ def test_a_block_equals_numpy_at_once_and_in_steps(options):
         np.testing.assert_allclose(numpy(step)[:, 0], wanted[:, t], atol=2e-5)
 
 
+def test_a_block_takes_arrays_of_float64():
+    layer, arrays = block_of(), (X.astype("float64"), MEMORY.astype("float64"))
+    np.testing.assert_array_equal(numpy(layer(*arrays)), numpy(layer(X, MEMORY)))
+
+
 @pytest.mark.backends("torch")
 def test_a_block_refuses_what_only_attention_can_use():
     layer = block_of()
