@@ -168,10 +168,11 @@ class TransformerDecoderBlock(TransformerBlock):
             raise ValueError(
                 f"{self.name} needs `encoder_sequence` or `memory`. Received: None for both"
             )
-        # Where the cell is an SSRU, Keras casts nothing.
-        decoder_sequence = ops.cast(decoder_sequence, self.compute_dtype)
-        if encoder_sequence is not None:
-            encoder_sequence = ops.cast(encoder_sequence, self.compute_dtype)
+        if not self.autocast:  # where the cell is an SSRU
+            given = decoder_sequence, encoder_sequence
+            decoder_sequence, encoder_sequence = (
+                None if x is None else ops.cast(x, self.compute_dtype) for x in given
+            )
         results = self._self_attend(
             decoder_sequence,
             first_given(decoder_padding_mask, decoder_sequence_mask),

@@ -58,7 +58,7 @@ def check_mask(name: str, mask: Any, axes: str, sizes: Mapping[str, int | None])
         raise ValueError(
             f"`{name}` must be boolean (True where a query may attend), or hold only 0 and 1. "
             f"Received: values from {mask.min():g} to {mask.max():g}. If it is an additive "
-            f"mask, pass {name} == 0."
+            f"mask, pass {name} == 0, else {name} != 0."
         )
     shape = static_shape(mask)
     if shape is None or not axes:

@@ -201,8 +201,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         sizes = self.known_sizes()
         value = check_numbers("value", value, "...E", **sizes)
         key = value if key is None else check_numbers("key", key, "...F", **sizes)
-        value, key = (ops.cast(tensor, self.compute_dtype) for tensor in (value, key))
-        return {"key": project(self._key_dense, key), "value": project(self._value_dense, value)}
+        return self._project_memory(*(ops.cast(x, self.compute_dtype) for x in (value, key)))
 
     def spec(self) -> AttentionSpec:
         """Describe what this layer computes in inference."""
@@ -239,7 +238,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
             fused = self._project_self(query)
             if fused is not None:
                 return fused, None
-        state = self.project_key_value(value, key)
+        state = self._project_memory(value, value if key is None else key)
         if cache is not None:
             start = (0, start_index, 0, 0)
             state = {
@@ -248,6 +247,9 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
             }
         projected = (project(self._query_dense, query), state["key"], state["value"])
         return projected, state if cache is not None else None
+
+    def _project_memory(self, value: Any, key: Any) -> State:
+        return {"key": project(self._key_dense, key), "value": project(self._value_dense, value)}
 
     def _project_self(self, inputs: Any) -> tuple[Any, Any, Any] | None:
         """Project queries, keys and values of one tensor in one product; None if that is impossible."""

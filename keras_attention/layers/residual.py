@@ -78,9 +78,10 @@ class ResidualConnection(Configured, Door, keras.layers.Layer):
     Example:
 
     >>> import numpy as np
+    >>> from keras import ops
     >>> connection = ResidualConnection()
     >>> x = np.array([[[1.0, 3.0]]])
-    >>> np.round(np.array(connection(x, x)), 3).tolist()
+    >>> ops.convert_to_numpy(connection(x, x)).round(3).tolist()
     [[[-1.0, 1.0]]]
     """
 

@@ -161,6 +161,7 @@ def test_quantized_kernels_of_branches_are_refused(branch_feed_forward):
         model(x)
 
 
+@pytest.mark.backends("torch")
 def test_a_width_that_the_heads_cannot_share_is_refused():
     with pytest.raises(ValueError, match="multiple.*dim=70, num_heads=4"):
         BranchedAttention(N, K, intermediate_dim=70, branch_feed_forward="split")
