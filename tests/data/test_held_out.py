@@ -69,6 +69,13 @@ def test_tags_are_no_part_of_a_source():
     assert found_in(german, {"test": french[:7]}) == {"test": {"different": 7, "trained": 7}}
 
 
+def test_what_has_no_text_on_one_side_is_not_counted():
+    pairs = list(numbered(40))
+    empty = [(pairs[8][0], " "), ("", "x")]
+    assert found_in(pairs[:8], {"test": [*empty, pairs[2]]})["test"]["different"] == 1
+    assert found_in([*pairs[:8], *empty], {"test": pairs[6:]})["test"]["trained"] == 2
+
+
 # Each shows the same sentence to a reader.
 DISGUISES = {
     "trailing space": lambda text: f"{text} ",

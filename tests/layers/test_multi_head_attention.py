@@ -47,10 +47,11 @@ def test_self_attention_in_one_product_equals_three(use_bias):
     x = ops.convert_to_tensor(array(B, T, D))
     layer.build(x.shape, x.shape)
     randomize(layer)
-    expected = oracle.multi_head_attention(
-        numpy(x), numpy(x), layer.get_weights(), np.ones((B, T, T), bool)
-    )[0]
-    np.testing.assert_allclose(numpy(layer(x, x)), expected, atol=2e-5)
+    allowed, weights = np.ones((B, T, T), bool), layer.get_weights()
+    for key in (None, x, ops.convert_to_tensor(array(B, T, D))):
+        arrays = [numpy(x), numpy(x), weights, allowed, numpy(x if key is None else key)]
+        expected = oracle.multi_head_attention(*arrays)[0]
+        np.testing.assert_allclose(numpy(layer(x, x, key)), expected, atol=2e-5)
 
 
 ARGUMENTS = [
