@@ -60,8 +60,10 @@ def test_joined_is_what_is_decoded_to_one_word(name):
 
 def test_scripts_without_spaces_bytes_and_special_tokens():
     pieces = "猫 が แมว 고양이 кот a \u0301 <0xD0> <0xBA> <0xE2> <0x41>".split()
-    joints = Joints.of_pieces([*pieces, "<0x2C>", "", "<2de>", "</s>"])
-    joined = [4, 5, 6, 7, 8, 10]  # Cyrillic and Latin letters, a mark, and bytes of letters
+    limits = "<0x7F> <0x80> <0xBF> <0xC2> <0xC3> <0xDF> <0xE0>".split()
+    joints = Joints.of_pieces([*pieces, "<0x2C>", "", "<2de>", "</s>", *limits])
+    # Cyrillic and Latin letters, a mark, and bytes of letters
+    joined = [4, 5, 6, 7, 8, 10, 16, 17, 19, 20]
     for part in joints:
         assert [i for i, is_there in enumerate(part) if is_there] == joined
     codes = {"deu_Latn": 3}
