@@ -17,10 +17,11 @@ from keras_attention.data import markup_places
 from keras_attention.utils.arguments import checked
 from keras_attention.utils.scripts import is_letter
 
-# Every repetition ends at the next "<" or has a limit, so that hostile text takes no more than linear time.
+# Every repetition ends at the next "<" or "<!--", or has a limit, so that hostile text takes no more than
+# linear time.
 TAG = r"""<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*)(?P<rest>(?:[\s/]
     (?:[^<>"']|"[^"<]*"|'[^'<]*'|"[^"]{0,1000}"|'[^']{0,1000}'){0,1000}+)?)>"""
-COMMENT = r"<!--[^<]*?-->|<[!?][^<>]*>"
+COMMENT = r"<!--(?:[^<-]|<(?!!--)|-(?!->))*+-->|<[!?][^<>]*>"
 # Elements whose inside is no text.
 KEPT = r"""(?i:<(?P<kept>code|pre|script|style)(?:\s[^<>]*)?>
     (?:[^<]|<(?!/?(?P=kept)[\s>]))*+</(?P=kept)\s*>)"""

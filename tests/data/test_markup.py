@@ -66,6 +66,15 @@ SAME = [(i, i) for i in range(9)]
         # Code and the kind of a document are no text.
         ("a <code>if (x<y) b</code> c", "a c", "C A", "0-1 1-0", "C A <code>if (x<y) b</code>"),
         ("<!DOCTYPE html>a", "a", "A", "0-0", "<!DOCTYPE html>A"),
+        # A comment stays, whatever is in it; one that does not end is text.
+        (
+            "a<!-- 1 < 2 - <b>x</b> -- <!- y -->b",
+            "a b",
+            "A B",
+            "0-0 1-1",
+            "A<!-- 1 < 2 - <b>x</b> -- <!- y --> B",
+        ),
+        ("a <!-- <b>c</b>", "a <!-- c", "A <!-- C", "2-2", "A &lt;!-- <b>C</b>"),
         ("<x y='<b>' z=\"a < b\"/>a", "a", "A", "0-0", "<x y='<b>' z=\"a < b\"/>A"),
         # Scripts without spaces: each letter with its marks is a word, what is Latin among them is one.
         (
@@ -112,6 +121,7 @@ def test_written_out_alignments(text, plain, translation, links, expected):
         ),
         ("a<pre>b\n <p>c</pre>d<!-- e\nf -->g", ["a", "d", "g"]),
         ("a<SCRIPT>if (x<y) b</p></script >c<style></style>d", ["a", "c", "d"]),
+        ("<!--[if IE]><p>a</p><![endif]-->b<!---->c", ["b", "c"]),
         ("<!DOCTYPE html><p>Press <code>a<p>b</code>.", ["Press <code>a<p>b</code>."]),
         ("1 <p 2 </p >c", ["1 <p 2 ", "c"]),
     ],
@@ -200,6 +210,7 @@ def test_random_alignments():
         "{0}" * 3000 + "x",
         "<a" * 3000 + '"' * 3001,
         "<!--" * 3000,
+        "<!--<b>-" * 3000,
         "{{ " * 3000 + "%(" * 3000,
         "<a " + "b='" * 3000,
         "<a " + "'<a \"' \"" * 3000,
