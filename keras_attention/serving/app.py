@@ -113,6 +113,7 @@ class Service:
                 Mount("/static", StaticFiles(directory=STATIC)),
                 Mount("/viewer", StaticFiles(directory=VIEWER)),
             ]
+        origins = [origin.lower() for origin in origins]  # as browsers say them
         middleware = [
             Middleware(
                 Measured,
@@ -122,7 +123,7 @@ class Service:
         ]
         if origins:
             allowed: Any = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
-            middleware.append(Middleware(CORSMiddleware, allow_origins=list(origins), **allowed))
+            middleware.append(Middleware(CORSMiddleware, allow_origins=origins, **allowed))
         middleware.append(Middleware(KnownPages, hosts=hosts, origins=origins))
         handlers: dict[Any, Any] = {
             ClientDisconnect: _gone,
@@ -346,7 +347,7 @@ class KnownPages:
 
     def __init__(self, app: Any, hosts: Collection[str] | None, origins: Collection[str]):
         self.app = app
-        self.hosts = None if hosts is None else frozenset(hosts)
+        self.hosts = None if hosts is None else frozenset(map(str.lower, hosts))
         self.origins = frozenset(origins)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

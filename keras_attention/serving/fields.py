@@ -46,7 +46,8 @@ class Limits(NamedTuple):
 
 def refusal(message: str, status: int = 400, **headers: str) -> HTTPException:
     """Return an error that is answered with a message and a status."""
-    return HTTPException(status, message, headers or None)
+    # A name of the request in it may hold half of a surrogate pair, which cannot be sent.
+    return HTTPException(status, message.encode(errors="replace").decode(), headers or None)
 
 
 async def read_fields(request: Request, most_bytes: int) -> dict[str, Any]:

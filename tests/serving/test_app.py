@@ -154,6 +154,7 @@ HOSTILE = {
         400,
         "a text, or a list of texts",
     ),
+    "half of a pair as a name": (rb'{"\udbff": 1, "\udbff": 2}', JSON, 400, "says `[?]` twice"),
     "half of a pair": (HALF, JSON, 400, "half of a surrogate pair"),
     "a form in Latin-1": (b"q=f%FCr&source=en&target=de", FORM, 400, "not UTF-8"),
     "a raw form in Latin-1": (b"q=f\xfcr&source=en&target=de", FORM, 400, "not UTF-8"),
@@ -458,7 +459,7 @@ def test_metrics_count_what_was_asked(port):
 def test_names_of_others_are_refused(translator):
     """A page whose own name leads to this machine reads nothing."""
     models = paired(["shouting"], [translator], None)
-    own = {"127.0.0.1", "localhost", "[::1]", "mt.example"}
+    own = {"127.0.0.1", "localhost", "[::1]", "MT.example"}
     with running(Service(models, LIMITS, None), hosts=own) as port:
         for host, status in (
             ("127.0.0.1:5000", 200),
@@ -475,7 +476,7 @@ def test_names_of_others_are_refused(translator):
 def test_pages_of_other_servers_only_if_they_may(translator):
     origin = {"Origin": "https://a.example"}
     models = paired(["shouting"], [translator], None)
-    for origins, allowed in (((), None), (("https://a.example",), "https://a.example")):
+    for origins, allowed in (((), None), (("https://A.example",), "https://a.example")):
         with running(Service(models, LIMITS, None), origins) as port:
             status, headers, _ = ask(port, body=RIGHT, **origin)
             assert headers.get("Access-Control-Allow-Origin") == allowed
