@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -270,6 +271,9 @@ class TransformerSpec:
                 yield f"{kind}.positions needs a table if its layout is 'learned', and only then"
             if not stack.blocks:
                 yield f"{kind}.blocks is empty"
+            for norm in (part for each in (stack, *stack.blocks) for part in vars(each).values()):
+                if isinstance(norm, NormSpec) and not 0 < norm.epsilon < math.inf:
+                    yield f"{kind}: an epsilon must be positive and finite, not {norm.epsilon}"
             for index, block in enumerate(stack.blocks):
                 path = f"{kind}.blocks.{index}"
                 parts = (block.cross_attention, block.cross_attention_norm)

@@ -546,6 +546,13 @@ def test_damaged_models(tmp_path):
         ("config.json", '{"eos_token": "nothing"}', "lacks the end token 'nothing'"),
         ("config.json", '{"decoder_start_token": "nothing"}', "lacks the start token 'nothing'"),
         ("config.json", '{"layer_norm_epsilon": true}', "layer_norm_epsilon"),
+        (
+            "config.json",
+            '{"layer_norm_epsilon": NaN}',
+            "epsilon must be positive and finite, not nan",
+        ),
+        ("config.json", '{"layer_norm_epsilon": 1e999}', "epsilon must be .*, not inf"),
+        ("config.json", '{"layer_norm_epsilon": -0.5}', "epsilon must be .*, not -0.5"),
         ("source_vocabulary.json", '["a"]', "2 tokens, its table 13 rows"),
         ("source_vocabulary.json", '["a", "a"]', "each of them once"),
         ("source_vocabulary.json", "[1]", "must hold tokens"),
