@@ -45,8 +45,9 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     in the authors' code. Padding is excluded. The sum over tokens is divided by the number of tokens of
     all replicas together, so every token of an update has the same weight. Keras' default, the mean of
     the replicas' means, would give more weight to the tokens of a replica that has few of them. (In
-    its logs, though, Keras weighs the losses of batches by their rows: the mean over all tokens of several
-    batches is `Perplexity`'s.)
+    its logs, though, Keras weighs the losses of batches by their rows, and on TensorFlow the shares of
+    replicas by theirs: with unequal rows, as in a last batch of 3 on 2 replicas, `loss` and `val_loss` are
+    not those of one device. The mean over all tokens of several batches is `Perplexity`'s, everywhere.)
 
     Args:
         label_smoothing: The paper's epsilon_ls. Defaults to 0.1, as in the paper.
