@@ -57,6 +57,16 @@ def same(first, second):
 
 
 class TestContent:
+    def test_real_tokens_are_counted(self, small_store):
+        batches = TokenBatches(small_store, 60, num_replicas=3)
+        rows_of_padding = 0
+        for i in range(len(batches)):
+            inputs, labels = batches.batch(2, i)
+            counted = tuple(int((x != 0).sum()) for x in (inputs["encoder_token_ids"], labels))
+            assert batches.tokens_in_batch(2, i) == counted
+            rows_of_padding += (~labels.any(axis=1)).sum()
+        assert rows_of_padding
+
     @pytest.mark.parametrize("num_replicas, multiple", [(1, 1), (3, 4)])
     def test_against_loops(self, small_store, num_replicas, multiple):
         batches = TokenBatches(
@@ -289,6 +299,10 @@ class TestOrder:
     def test_a_pass_over_short_epochs_is_shuffled(self, store):
         with pytest.raises(ValueError, match="needs `shuffle=True`. Received: epochs_per_pass=2"):
             TokenBatches(store, 900, shuffle=False, epochs_per_pass=2)
+        sampled = copy.copy(store)
+        sampled.metadata = {**store.metadata, "samples": 3}
+        assert TokenBatches(sampled, 900).epochs_per_pass == 3
+        assert TokenBatches(sampled, 900, shuffle=False).epochs_per_pass == 1
 
     def test_unshuffled_epochs_are_alike(self, small_store):
         batches = TokenBatches(small_store, 50, shuffle=False, seed=1)
