@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.cli.options import Parser, adding, given
+from keras_attention.cli.options import Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.text_files import language_of_file
@@ -58,11 +58,13 @@ def main(arguments: Sequence[str], program: str) -> None:
         "--target-language CODE", f"{language}, of the target; for BLEU, of any (the file's ending)"
     )
     options = parser.parse_args(arguments)
+    named = given(options, LANGUAGES)
+    if named and options.measure is None:
+        parser.error(f"{' and '.join(map(flag, named))} can be used only with --measure")
     if options.measure is not None:
         if options.model is None:
             parser.error("--measure needs a MODEL")
         source, reference = options.measure
-        named = given(options, LANGUAGES)
         print(json.dumps(_measured(options.model, source, reference, named)))
         return
     from keras_attention.data.presets import catalogue

@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_attention.cli.decoding_options import add_language_options
 from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
-from keras_attention.cli.options import Parser, adding, given
+from keras_attention.cli.options import Parser, adding, flag, given
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.formats.own_preset import PRESET
 from keras_attention.utils.checks import counted
@@ -46,7 +46,11 @@ def main(arguments: Sequence[str], program: str) -> None:
     add("--overwrite", "replace an unchanged preset in FOLDER")
     options = parser.parse_args(arguments)
     if options.verify:
-        _verify(options.model, options.folder)
+        known = {"model": "MODEL", "folder": "FOLDER", "verify": "--verify"}
+        named = [known.get(k, flag(k)) for k, v in vars(options).items() if v not in (None, False)]
+        if len(named) > 2:
+            parser.error(f"--verify takes MODEL alone. Received: {' '.join(named)}")
+        _verify(options.model)
         return
     if options.folder is None:
         parser.error("the following arguments are required: FOLDER")
@@ -67,9 +71,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     print(f"The preset is in {path}. Its card: {path / 'README.md'}")
 
 
-def _verify(preset: str, folder: Path | None) -> None:
-    if folder is not None:
-        raise ValueError(f"--verify takes a preset alone. Received also: {folder}")
+def _verify(preset: str) -> None:
     start_backend()
     from keras_attention.decoding.verified_preset import verify_preset
 

@@ -355,6 +355,9 @@ def test_public_models_are_listed_with_their_sources(capsys, monkeypatch):
     assert len(told) > len(rows) and max(map(len, told)) <= 80
     with pytest.raises(SystemExit):
         main(["models", "no such model"])
+    with pytest.raises(SystemExit):
+        main(["models", "M2M", "--source-language", "de"])
+    assert "can be used only with --measure" in capsys.readouterr().err
     address = next(row["handle"] for row in rows if row["family"].startswith("Tatoeba"))
     with pytest.raises(FileNotFoundError, match="Download its files, unpack them"):
         Translator.from_preset(address)

@@ -368,10 +368,13 @@ def test_the_command(saved, tmp_path, capsys):
         ["preset", str(saved)],
         ["preset", str(saved), str(folder)],
         ["preset", "--verify", str(saved), str(folder)],
+        ["preset", "--verify", str(saved), "--license", "mit", "--overwrite"],
         ["preset", str(saved), str(tmp_path / "new"), "--card", str(saved / "README.md")],
     ):
         with pytest.raises(SystemExit) as ended:
             main(wrong)
         assert ended.value.code
         said = capsys.readouterr().err
-        assert any(word in said for word in (str(tmp_path), str(saved), "FOLDER"))
+        assert any(
+            word in said for word in (str(tmp_path), str(saved), "FOLDER", "--license --over")
+        )
