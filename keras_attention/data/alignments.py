@@ -169,11 +169,10 @@ def links_between(
     columns, rows = (
         _members(words, len(ids)) for words, ids in zip(sides, (source, target), strict=True)
     )
-    if not len(rows) or not len(columns):
+    if not len(columns):
         return ()
-    # Weights are summed over the pieces of the word that is read from, and averaged over those that read.
-    means = rows / rows.sum(axis=1, keepdims=True)
-    words = means @ weights[: len(target), : len(source)] @ columns.T
+    # Weights are summed over the pieces of both words.
+    words = rows @ weights[: len(target), : len(source)] @ columns.T
     links = [
         (word, number)
         for number, best in enumerate(words.argmax(axis=1))

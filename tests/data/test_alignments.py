@@ -257,6 +257,12 @@ def test_tokens_that_are_no_whole_letters_are_one_word():
     assert found == ((0, 0),)
 
 
+@pytest.mark.parametrize(("source", "target"), [([11], [0, 2, 11]), ([0, 2, 11], [11]), ([], [])])
+def test_a_text_without_words_has_no_links(source, target):
+    weights = np.ones((len(target), len(source)))
+    assert links_between(Pieces(), source, target, weights) == ()
+
+
 class WordPieces:
     pieces = ("the", "cat", ",", "## ", "s", "##at", "</s>")
     end_token_id = 6
