@@ -51,8 +51,8 @@ def check_process() -> None:
             f"This process was forked after {backend!r} had started, whose threads and GPUs do not "
             "survive a fork: it would fail or wait for ever. Load the model after the fork only, or start "
             "processes with multiprocessing.get_context('spawn'), or decode by Numba: with a "
-            "`Translator` that was made before the fork, or by `Translator.from_spec`, which needs no "
-            "backend."
+            "`Translator` that was made before the fork, or with one of "
+            "`keras_attention_light.load_translator`, which needs no backend."
         )
 
 

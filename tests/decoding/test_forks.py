@@ -1,8 +1,10 @@
 """What a process that was forked, as `gunicorn --preload` does, can do with its parent's translator."""
 
 import dataclasses
+import importlib
 import multiprocessing
 import os
+import re
 
 import keras
 import pytest
@@ -88,6 +90,8 @@ def test_the_backend_decodes_or_says_at_once_that_it_cannot(engine, two_threads)
     else:
         assert found[0] == ForkedProcess.__name__
         assert f"forked after '{BACKEND}' had started" in found[1] and "spawn" in found[1]
+        named = re.search(r"one of `(\w+)\.(\w+)`, which needs no backend", found[1])
+        assert hasattr(importlib.import_module(named[1]), named[2])
 
 
 @pytest.mark.backends("torch")
