@@ -91,13 +91,18 @@ def checkpoint_translator(
     chosen = ChosenCheckpoints(run, settings)
     paths = chosen.named(checkpoint)
     tokenizer = Tokenizer.load(run.tokenizer)
-    resolved = Resolved.of_settings(settings, with_start=True)
+    is_finished = run.model.exists()
+    # A finished run needs the model that it started from no more.
+    resolved = Resolved.of_settings(settings, with_start=not is_finished)
     if resolved.start and resolved.start.fingerprint() != settings["start_fingerprint"]:
         raise ValueError(
             f"The run in '{run.path}' started from another model than that in "
             f"'{settings['start_from']}', so its checkpoints do not fit. Put the old one there."
         )
-    model = resolved.untrained_model(tokenizer.vocabulary_size)
+    if is_finished and settings.get("start_from"):
+        model = FinishedRun(folder).model
+    else:
+        model = resolved.untrained_model(tokenizer.vocabulary_size)
     load = average_checkpoints if checkpoint == "last" else chosen.load
     load(model, paths)
     # Scores and costs are those of the finished model.

@@ -263,6 +263,8 @@ def test_a_checkpoint_translates(start, corpus, tmp_path):
     assert checkpoint_translator(run, "last").translate(sources) == expected
     shutil.rmtree(moved)
     start_of.cache_clear()  # as in a new process
+    assert checkpoint_translator(run, "last").translate(sources) == expected
+    (run / "model.keras").unlink()  # as in a run that is not finished
     with pytest.raises(FileNotFoundError, match="start"):
         checkpoint_translator(run, "last")
 
