@@ -172,11 +172,13 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     weights = f"the average of {averaged} checkpoints" if averaged > 1 else "the last checkpoint"
     if report["config"]["ema"] is not None:
         weights = "the moving average of the weights"
-    best = training.get("best_checkpoint")
+    best, share = training.get("best_checkpoint"), report["config"].get("start_share")
     if best is not None and best["is_final"]:
         weights = f"the best checkpoint by {spoken_measure(best['by'])}, {best['name']}"
         if is_untrained(best):
-            weights = "the pretrained model, unchanged"
+            weights, share = "the pretrained model, unchanged", 0
+    if share:
+        weights += f", with {share:.0%} of the pretrained weights"
     lines = [
         f"BLEU {test['bleu']:.2f}, chrF {test['chrf']:.2f} on {test['sentences']:,} {test['split']} "
         f"pairs{synthetic}; validation perplexity {report['validation_perplexity']:.3f}; "
@@ -197,7 +199,7 @@ def _scores(report: Mapping[str, Any]) -> list[str]:
     if harm := what_training_harmed(report):
         lines.append(harm)
     last, mean = report["last_validation_perplexity"], report["validation_perplexity"]
-    if last < mean and not (best or {}).get("is_final"):
+    if last < mean and not share and not (best or {}).get("is_final"):
         remedy = "use --average 1 to take only the last one."
         if report["config"]["ema"] is not None:
             remedy = "leave out --ema."

@@ -140,6 +140,9 @@ def test_it_says_when_the_average_is_worse_than_the_last_checkpoint(tmp_path):
     assert "Averaging did not help" not in results_text(folder, helped)
     hurt = {**helped, "last_validation_perplexity": 17.25}
     assert "a validation perplexity of 17.250. In a run" in results_text(folder, hurt)
+    shared = {**hurt, "config": {**hurt["config"], "start_share": 0.3}}  # that has no part in it
+    said = results_text(folder, shared)
+    assert "Averaging" not in said and "3 checkpoints, with 30% of the pretrained weights\n" in said
 
 
 class Counted:
