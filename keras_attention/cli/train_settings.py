@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.cli.options import flag
+from keras_attention.cli.options import NONE, flag
 from keras_attention.recipes.catalog import BY_SIZE, fine_tuning_recipe, recipe_for
 from keras_attention.recipes.config import TranslationConfig, model_rules
 from keras_attention.recipes.text import OWN_FILES, TextOptions
@@ -51,6 +51,10 @@ def shown_defaults(
         for name, value in rows[0].items()
     }
     set_by_some = {name for row in rows for name in row["model_arguments"]}
+    tuned = fine_tuning_recipe(0, "MODEL")
+    for name in ("start_share", "label_smoothing", "best_by", "final_model"):
+        usual = NONE if shown[name] is None else shown[name]
+        shown[name] = f"{usual}; with --from {getattr(tuned, name)}"
     return {**shown, **dict.fromkeys(set_by_some, DEPENDS)}
 
 

@@ -399,7 +399,14 @@ def test_help_shows_what_the_recipe_takes(text, warmup, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "\nTrains.\n" in shown and "training (defaults in brackets):" in shown
     assert re.search(rf"--warmup-steps N +updates [^()\n]*peak \({warmup}\)\n", shown)
-    assert re.search(r"--label-smoothing X +the paper's epsilon_ls \(0.1\)\n", shown)  # of all
+    smoothing = "0.1; with --from 0.0" if warmup.startswith("depends") else "0.1"
+    assert re.search(rf"--label-smoothing X +the paper's epsilon_ls \({smoothing}\)\n", shown)
+    for told in (
+        "0.0; with --from 0.3",
+        "none; with --from perplexity",
+        "average; with --from best",
+    ):
+        assert (f" ({told})\n" in shown) == warmup.startswith("depends")
     for word in ("--minutes", "--translate", "tiny", "table3_a_heads_1"):
         assert word in shown
 
