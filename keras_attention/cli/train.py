@@ -15,6 +15,7 @@ from keras_attention.cli.options import Parser, add_options, adding, as_toml, fl
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import naming_the_folder, orderly_exit
 from keras_attention.cli.train_settings import (
+    DECIDED,
     LITTLE_TEXT,
     MODEL_OPTIONS,
     check_settings,
@@ -166,8 +167,11 @@ def _run(
     if recipe is None:
         recipe = sized_recipe(len(text.load(default_corpus).train), options)
     config = configured(recipe, options)
-    print(as_toml({**part_of(options, TextOptions), **dataclasses.asdict(config)}), end="")
-    return dataclasses.asdict(config)
+    found = dataclasses.asdict(config)
+    unsaid = () if config.start_from is None else DECIDED
+    written = {name: value for name, value in found.items() if name not in unsaid}
+    print(as_toml({**part_of(options, TextOptions), **written}), end="")
+    return found
 
 
 def _train(

@@ -24,6 +24,7 @@ MODEL_OPTIONS = (
     *("normalize_first", "decoder_cell", "position_layout"),
     *("normalization", "gated_feed_forward"),
 )
+DECIDED = ("preset", "vocabulary_size", "tokenizer_algorithm")  # by a pretrained model
 LITTLE_TEXT = 100_000  # pairs, for a new model
 DEPENDS = "depends on your text"  # its size, or its recipe
 
@@ -127,9 +128,7 @@ def check_start_from(options: Mapping[str, Any]) -> None:
     """Refuse what the pretrained model decides, and read it, before anything else is done."""
     from keras_attention.recipes.start import start_of
 
-    decided = [
-        name for name in ("preset", "vocabulary_size", "tokenizer_algorithm") if name in options
-    ]
+    decided = [name for name in DECIDED if name in options]
     decided += [name for name in model_options(options) if name not in DROPOUTS]
     if decided:
         raise ValueError(

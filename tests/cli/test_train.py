@@ -468,6 +468,10 @@ def test_text_of_ones_own_from_a_settings_file(asked, tmp_path, capsys):
     assert config_again == config
     for split, text in corpus.splits.items():
         assert list(corpus_again.splits[split]) == list(text)
+    tuned = [*own, "--from", "demo_en_de", "--lora", 4]  # whose sizes and words no file says
+    start(*tuned, "--dump-config")
+    (tmp_path / "tuned.toml").write_text(capsys.readouterr().out)
+    assert asked("--config", tmp_path / "tuned.toml")[1] == asked(*tuned)[1]
 
 
 @pytest.mark.parametrize(
