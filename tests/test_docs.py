@@ -72,6 +72,18 @@ def test_what_may_change_between_two_starts_is_what_a_run_lets_change():
     assert {name.replace("-", "_") for name in options} == set(RESUMABLE_FIELDS)
 
 
+def test_a_file_of_alignments_fits_the_text_of_the_docs_command(tmp_path, monkeypatch, capsys):
+    text = (ROOT / "docs" / "training.md").read_text("utf-8").replace("\\\n", " ")
+    command = re.search(r"keras-attention train( .*) --guided-alignment train.align", text)[1]
+    monkeypatch.chdir(tmp_path)
+    for name in re.findall(r"\w+\.(?:en|de)\b", command):
+        Path(name).write_text("".join(f"ein {name} {i}\n" for i in range(60)), "utf-8")
+    Path("train.align").write_text("0-0 1-1\n" * 60, "utf-8")
+    sizes = ["--vocabulary-size", "300", "--plan-no-try"]
+    main(["plan", *command.split(), "--guided-alignment", "train.align", *sizes])
+    assert "Pairs: 60 an epoch" in capsys.readouterr().out
+
+
 def test_the_options_of_all_commands_exist(capsys):
     """In README and docs: each option is one that the command's help shows, and each script is there."""
     known, scripts = {}, set()
