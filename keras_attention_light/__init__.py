@@ -26,7 +26,7 @@ __all__ = ["load_translator", "main"]
 
 
 def load_translator(model: str | os.PathLike[str], **options: Any) -> Translator:
-    """Return a `Translator` that decodes without Keras, on a CPU, by Numba or CTranslate2.
+    """Return a `Translator` that decodes without Keras, on a CPU, by Numba, NumPy or CTranslate2.
 
     Args:
         model: The folder that a training wrote, or another pretrained model: see `Translator.from_preset`.

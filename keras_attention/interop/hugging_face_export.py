@@ -70,7 +70,7 @@ def export_hugging_face(
         beam_size: Number of beams in the folder's search settings. Defaults to 4.
         max_length: Longest translation in the search settings, and number of positions. Defaults to 512.
         overwrite: Whether an exported model in `folder` may be replaced. Anything else there, and an export
-            export that was changed, never is.
+            that was changed, never is.
         languages: Codes of the language of the source and of the target, which are written into the folder.
             Defaults to None: nothing says them.
 

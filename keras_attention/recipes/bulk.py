@@ -133,7 +133,7 @@ def translate_corpus(
 
     Args:
         model: Folder of a finished run, or a model of another program; see `Translator.from_preset`.
-        inputs: Text files in UTF-8, plain or gzip, one sentence per line. `a.en.gz` becomes `a.en`. URLs
+        inputs: Text files in UTF-8, plain or packed, one sentence per line. `a.en.gz` becomes `a.en`. URLs
             such as `s3://bucket/a.en.gz` are read by fsspec.
         output_dir: A new folder, or the folder of the same translation, which is then continued; or its
             URL. Buckets have no locks: nothing there stops two processes from doing the same.
@@ -216,7 +216,7 @@ def score_corpus(
 
     Args:
         model: As in `translate_corpus`.
-        sources: Text files, plain or gzip, one sentence per line; paths, or URLs that fsspec reads.
+        sources: Text files, plain or packed, one sentence per line; paths, or URLs that fsspec reads.
         translations: As many files with as many lines. `a.en.gz` becomes `a.en`.
         output_dir: A new folder, or the folder of the same work, which is then continued.
         source_language, target_language: As of `Translator`. Default to None.

@@ -54,8 +54,8 @@ def train_translation(
     """Train on a corpus, translate its test set and score it. All files are in one folder.
 
     The folder gets `config.json`, `tokenizer/`, `store/` (token ids), `checkpoints/`, `logs/` (for
-    TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt`, `references.txt`,
-    `report.json` and `attention.html`.
+    TensorBoard), `metrics.jsonl`, `averaged/` (the average), `model.keras` and `spec/` (both the result),
+    `translations.txt`, `references.txt`, `report.txt`, `report.json` and `attention.html`.
 
     Call it again with the same arguments to continue a run that was stopped or killed: it continues from
     its last checkpoint as if nothing had happened. A finished run returns its report. The settings in
