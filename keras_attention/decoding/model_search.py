@@ -145,9 +145,10 @@ class ModelSearch:
                 "`Translator.from_run`, or `Transformer.from_preset`, makes a Keras model of it."
             )
         if engine not in ("auto", "plain") or precision is not None:
+            asked = "" if precision is None else f" with precision={precision!r}"
             raise ValueError(
-                f"engine={engine!r} cannot decode this model with precision={precision!r}: {reason} "
-                "Leave both arguments out to decode by whatever can."
+                f"engine={engine!r} cannot decode this model{asked}: {reason} "
+                "Leave the engine and the precision out to decode by whatever can."
             )
         return None, reason
 

@@ -36,7 +36,7 @@ class Abilities(NamedTuple):
 LACKS = {
     "constraint": "makes the whole search, without constraints and phrases",
     "sampling": "draws no samples that another engine would draw, too",
-    "restrictions": "has no restrictions and no prefixes",
+    "restrictions": "has no restrictions, no prefixes and no `break_loops`",
     "ensemble": "searches with one model alone",
 }
 # float64 is left to the model itself: engines form sums in float32.
