@@ -134,7 +134,7 @@ def word_positions(
     tokens begins one.
     """
     pieces = [piece_of(tokenizer, token, side) for token in ids]
-    tokens = describe_tokens(pieces, places_without_text(tokenizer, ids))
+    tokens = describe_tokens(pieces, places_without_text(tokenizer, ids, side))
     words = words_between_spaces(tokens, is_marked)
     prefix = getattr(tokenizer, "source_prefix", None) if side == "source" else None
     words = words[len((prefix or "").split()) :]

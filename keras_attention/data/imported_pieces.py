@@ -27,7 +27,7 @@ class ImportedPieces(Pieces):
         try:
             content = json.loads(model)
             special_ids = [content["ids"][name] for name in IDS]
-            self.source_prefix: list[int] = content["source_prefix"]
+            self.source_prefix = content["source_prefix"]
             self.ends_source = content["ends_source"]
             self.languages = content.get("languages", {})
             lists = content["pieces"]
@@ -122,7 +122,7 @@ class ImportedPieces(Pieces):
             rows = encoded(processor, texts, str)
         prefix = self.source_prefix if side == "source" else []
         return [
-            [*prefix, *(ids.get(piece, unknown) for piece in [*code, *row])]
+            [*prefix, *(ids.get(piece, unknown) for piece in [*code, *row])] if code or row else []
             for code, row in zip(codes, rows, strict=True)
         ]
 

@@ -29,6 +29,7 @@ class Pieces:
     ids: Mapping[str, int] = {}
     symbols: tuple[str, ...] = ()
     languages: Mapping[str, int] = {}
+    source_prefix: Sequence[int] = ()  # ids that every source begins with
     ends_source = True
     joined_by: Mapping[str, str] = {}  # what joins pieces to words: arguments of `Joints.of_pieces`
 

@@ -19,7 +19,13 @@ from keras_attention.data.learned_tokenizer import (
     UNKNOWN_TOKEN_ID,
     LearnedTokenizer,
 )
-from keras_attention.data.normalization import NONE, USUAL, normalized_texts, with_normalization
+from keras_attention.data.normalization import (
+    NONE,
+    USUAL,
+    normalize,
+    normalized_texts,
+    with_normalization,
+)
 from keras_attention.data.presegmented import SIDES, PresegmentedVocabulary
 from keras_attention.data.saved_tokenizer import SavedTokenizer
 from keras_attention.data.sentence_pieces import SentencePieces
@@ -127,6 +133,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         self.vocabulary_size, self.target_vocabulary_size = (
             len(self._names[side]) for side in SIDES
         )
+        self.first_source_ids: Sequence[int] = self._pieces.source_prefix
         self.ends_source = self._pieces.ends_source
         self.symbols: tuple[str, ...] = self._pieces.symbols
         self.languages: Mapping[str, int] = self._pieces.languages
@@ -191,7 +198,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         normalized = list(normalized_texts(given, self.normalization))
         if side == "source" and self.source_prefix is not None:
             prefix = f"{self.source_prefix} "
-            normalized = [prefix + text if text.strip() else text for text in normalized]
+            normalized = [prefix + text if normalize(text) else text for text in normalized]
         if dropout == 0:
             rows = self._pieces.encode(normalized, side)
         elif not isinstance(self._pieces, SentencePieces):

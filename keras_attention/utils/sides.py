@@ -30,10 +30,14 @@ def end_of(tokenizer: Any, side: str) -> list[int]:
     return [tokenizer.end_token_id] if ends else []
 
 
-def places_without_text(tokenizer: Any, ids: Iterable[int]) -> set[int]:
-    """Return the positions of end tokens and of the codes of languages, which no word of a text has."""
+def places_without_text(tokenizer: Any, ids: Iterable[int], side: str) -> set[int]:
+    """Return the positions of tokens that no word of a text has.
+
+    These are end tokens, codes of languages, and what every source of an imported tokenizer begins with.
+    """
     ids_of_none = {tokenizer.end_token_id, *getattr(tokenizer, "languages", {}).values()}
-    return {position for position, token in enumerate(ids) if token in ids_of_none}
+    first = len(getattr(tokenizer, "first_source_ids", ())) if side == "source" else 0
+    return {place for place, token in enumerate(ids) if place < first or token in ids_of_none}
 
 
 def start_of(tokenizer: Any) -> list[int]:

@@ -276,7 +276,7 @@ def _array(scores: Any) -> np.ndarray:
 def _tokens(tokenizer: Any, ids: Sequence[int], ranks: Any, side: str = "target") -> list[Token]:
     first_is_start = side == "target" and ids[0] == tokenizer.start_token_id
     pieces = [piece_of(tokenizer, token, side) for token in ids]
-    special = places_without_text(tokenizer, ids)
+    special = places_without_text(tokenizer, ids, side)
     if first_is_start:
         pieces[0] = START
         special.add(0)

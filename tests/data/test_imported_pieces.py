@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_attention import TokenBatches, Tokenizer, TokenStore
+from keras_attention import ParallelText, TokenBatches, Tokenizer, TokenStore
+from keras_attention.data.alignments import links_between, word_positions
 from keras_attention.data.imported_pieces import ImportedPieces
 from tests.data.counting_text import NumberText
 from tests.helpers import pieces_of, sentence_piece_model
@@ -169,3 +170,32 @@ def test_sentence_piece_models_without_special_pieces(ids, lacking):
 def test_no_sentence_piece_model(model):
     with pytest.raises(ValueError, match="not a SentencePiece model"):
         Tokenizer(model)
+
+
+def test_what_every_source_begins_with_is_no_word_and_no_text(pair, tmp_path):
+    """As the start token of CTranslate2's `add_source_bos`: the words of a text are numbered without it."""
+    models, pieces, _ = pair
+    ids = {"pad_token_id": 0, "start_token_id": 1, "end_token_id": 1}
+    model = ImportedPieces.model(pieces, models, ids, [2, 2], source_prefix=[3, 2])
+    tokenizer = Tokenizer(model, "imported")
+    texts = "a small house", "zwei Häuser"
+    source, target = tokenizer.encode(texts[0]), tokenizer.encode(texts[1], side="target")
+    words = [word_positions(tokenizer, source, "source", True)]
+    words.append(word_positions(tokenizer, target, "target", True))
+    for text, ids, found, side, first in zip(
+        texts, (source, target), words, ("source", "target"), (2, 0), strict=True
+    ):
+        assert [tokenizer.decode([ids[i] for i in word], side) for word in found] == text.split()
+        assert found[0][0] == first
+    weights = np.zeros((len(target), len(source)))
+    weights[np.ix_(words[1][0], words[0][2])] = weights[np.ix_(words[1][1], words[0][1])] = 1
+    assert links_between(tokenizer, source, target, weights, texts=texts) == ((2, 0), (1, 1))
+    # What its normalisation leaves nothing of is empty, with a prefix, too.
+    prefixed = copy.copy(tokenizer)
+    prefixed.source_prefix = "two"
+    for each in (tokenizer, prefixed):
+        assert each.encode(["", " ", "\u200b"]) == [[], [], []]
+    assert prefixed.encode("a house") == tokenizer.encode("two a house")
+    text = ParallelText("three", [("a small house", "Häuser"), ("", "zwei"), ("\ufeff", "zwei")])
+    store = TokenStore.build(tmp_path, text, tokenizer, verbose=False)
+    assert len(store) == 1 and store.metadata["dropped_empty"] == 2
