@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
-from keras_attention.data.normalization import normalize
+from keras_attention.data.normalization import INVISIBLE, normalize
 from keras_attention.utils.checks import check_text, check_texts, did_you_mean
 
 # With a letter or digit inside: no word-piece has both kinds of characters, so none looks like a symbol.
@@ -15,8 +15,9 @@ TAKEN = re.compile(r"<(pad|unk|s|/s|0x[0-9A-Fa-f]{2})>")
 MOST_SHOWN = 12  # languages
 # What a text may ask for that only a vocabulary can give; the second form is OPUS-MT's.
 TAG = re.compile(rf"{SYMBOL.pattern}|>>[^<>\s]+<<")
-# Symbols before a text. Unlike `SYMBOL`, it reads a long line but once.
-LEADING = re.compile(r"\s*(?:<[^<>,\s\u2581]+>\s+)+")
+# Tags before a text. Unlike `SYMBOL`, it reads a long line but once.
+GAP = rf"{INVISIBLE.pattern[:-1]}\s\u2581]"
+LEADING = re.compile(rf"{GAP}*(?:(?:<[^<>,\s\u2581]+>|>>[^<>\s]+<<){GAP}+)+")
 # The language that it names.
 NAMED = re.compile(r">>([^<>\s]+)<<|<2([^<>\s]+)>")
 

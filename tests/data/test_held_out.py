@@ -58,14 +58,14 @@ def test_sources_count_alone():
 def test_tags_are_no_part_of_a_source():
     tagged = [
         (f"{tag} {source}", f"{tag} {i}")
-        for tag in ("<2de>", "<2fr> <bt>")
+        for tag in ("<2de>", "\ufeff<2fr>\u200b<bt>\u2581", ">>ita<<")
         for i, (source, _) in enumerate(numbered(40))
     ]
     parts = lists(hold_out(tagged, {"validation": 6, "test": 5}))
     assert {name: len(part) for name, part in parts.items()} == {
-        "validation": 12, "test": 10, "train": 58,
+        "validation": 18, "test": 15, "train": 87,
     }  # fmt: skip
-    german, french = tagged[:40], tagged[40:]
+    german, french = tagged[:40], tagged[40:80]
     assert found_in(german, {"test": french[:7]}) == {"test": {"different": 7, "trained": 7}}
 
 
