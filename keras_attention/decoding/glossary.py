@@ -175,7 +175,8 @@ def _side(side: Any, where: str) -> str:
 def _folded(text: str) -> str:
     """Return a text in one case, with as many characters."""
     return "".join(
-        next((c for c in (old.casefold(), old.lower()) if len(c) == 1), old) for old in text
+        next((c for c in (old.casefold(), old.lower()) if len(c) == 1), old.lower()[0])  # of İ, i
+        for old in text
     )
 
 

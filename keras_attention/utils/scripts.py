@@ -2,17 +2,19 @@
 
 import unicodedata
 
-# Thai, Lao, Tibetan, Burmese, Khmer, and from the kana and Chinese characters on those of both planes; Hangul
-# has spaces.
+# Thai, Lao, Tibetan, Burmese, Khmer, the signs 々〆〇, and from the kana and Chinese characters on those of both
+# planes, and kana of half width; Hangul has spaces.
 NO_SPACES = (
     (0x0E00, 0x0FFF),
     (0x1000, 0x109F),
     (0x1780, 0x17FF),
+    (0x3005, 0x3007),
     (0x3040, 0x30FF),
     (0x31F0, 0x31FF),
     (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF),
     (0xF900, 0xFAFF),
+    (0xFF66, 0xFF9F),
     (0x20000, 0x3FFFF),
 )
 

@@ -28,6 +28,8 @@ TERMS = {
     "AI": "KI",
     "कि": "dass",
     "C++": "C plus plus",
+    "istanbul": "Stamboul",
+    "ﾈｺ": "Mieze",
 }
 
 
@@ -48,6 +50,9 @@ TERMS = {
         ("ผมเลี้ยงแมวสองตัว", ["Mieze"]),
         ("AIは猫", ["KI", "Katze"]),
         ("AIR", []),
+        ("人々AI〇", ["KI"]),  # signs among Chinese characters
+        ("ｸﾛｲﾈｺﾀﾞ", ["Mieze"]),  # kana of half width
+        ("İstanbul'da", ["Stamboul"]),  # a capital of Turkish
         ("कि", ["dass"]),
         ("किताब", []),  # another word that begins with it
         ("C++ C+++", ["C plus plus"]),
