@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import tempfile
 import unicodedata
@@ -75,9 +76,9 @@ def with_normalization(model: bytes) -> bytes:
     """Return a "bpe" tokenizer's model with its normalisation inside, for programs that do not normalise.
 
     They get the ids of `Tokenizer.encode`. Differences are left in text that nobody writes: several marks of
-    one letter in an order that is not canonical, or of which a later one is composed with the letter, an
-    invisible character between a letter and its mark, and the character NUL. A model that normalises already
-    stays as it is, and so keeps invisible characters as far as it does itself.
+    one letter in an order that is not canonical (but two points of Hebrew or Arabic), or of which a later one
+    is composed with the letter, an invisible character between a letter and its mark, and the character NUL.
+    A model that normalises already stays as it is, and keeps invisible characters as far as it does itself.
     """
     messages = needed(
         "sentencepiece.sentencepiece_model_pb2",
@@ -125,3 +126,7 @@ def _replacements() -> Iterator[tuple[str, str]]:
             for end in range(1, len(parts) + 1):
                 yield unicodedata.normalize("NFC", parts[:end]) + parts[end:], composed
             yield parts, composed
+    # Points of Hebrew and Arabic: vowels are written behind a doubling, and stand canonically before it.
+    points = [c for c in map(chr, range(0x5B0, 0x671)) if 10 <= unicodedata.combining(c) <= 35]
+    for pair in map("".join, itertools.permutations(points, 2)):
+        yield pair, unicodedata.normalize("NFC", pair)

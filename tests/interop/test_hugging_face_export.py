@@ -162,6 +162,11 @@ def test_ids_and_texts_of_marian_tokenizer(tokenizer, exported):
     random = np.random.default_rng(3)
     texts = ["".join(random.choice(letters, random.integers(1, 30))) for _ in range(300)]
     texts += [unicodedata.normalize("NFD", text) for text in [*TARGETS, "Müller ÄÖÜ Ǖ 가각"]]
+    # As it is typed: a doubling, then the vowel.
+    texts += [
+        "\u0645\u064f\u062d\u064e\u0645\u0651\u064e\u062f \u0651\u064b",
+        "\u05e9\u05c1\u05b8\u05d1\u05bc\u05b7\u05ea",
+    ]
     order = [1, 2, *range(3, tokenizer.vocabulary_size), 0]
     ids = {old: new for new, old in enumerate(order)}
     found = theirs(texts)["input_ids"]
