@@ -2,8 +2,8 @@
 
 import unicodedata
 
-# Thai, Lao, Tibetan, Burmese, Khmer, and from the signs 々〆〇, the kana and Chinese characters on those of both
-# planes, with kana of half width; Hangul has spaces.
+# Thai, Lao, Tibetan, Burmese, Khmer, and from the signs 々〆〇, the kana and Chinese characters on those of
+# both planes, with kana of half width; Hangul has spaces.
 NO_SPACES = (
     (0x0E00, 0x0FFF),
     (0x1000, 0x109F),
