@@ -131,6 +131,8 @@ class TextOptions:
                 object.__setattr__(self, name, tuple(map(existing_file, value)))
             elif value is not None:
                 object.__setattr__(self, name, existing_file(value))
+        parts = (str(existing_file(each)) if i % 3 else each for i, each in enumerate(self.parts))
+        object.__setattr__(self, "parts", tuple(parts))
         for i, file in enumerate(self.files):
             for other in self.files[:i]:
                 if file.samefile(other):

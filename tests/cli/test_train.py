@@ -353,6 +353,8 @@ def test_plan_prints_and_trains_nothing(monkeypatch, tmp_path, capsys, command, 
         (["--corpus", "demo", "--tsv", __file__], "Give --corpus or your own files"),
         (["--data-dir", ".", "--tsv", __file__], "Give --data-dir or your own files"),
         (["--source-file", __file__, "--target-file", __file__], "is given twice"),
+        (["--parts", "a", __file__, "no.de"], "'no.de' does not exist; a text file"),
+        (["--parts", "a", __file__, "."], "'.' is a folder; a text file"),
         (["--plan-try"], "need --plan"),
         (["--finish"], "--finish needs --output-dir"),
         (
