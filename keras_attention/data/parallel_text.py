@@ -98,7 +98,13 @@ class ParallelText:
             lines = "\n".join(pair)
             if lines.count("\n") > 1:
                 raise ValueError(f"Pair {count} of '{self.name}' has a line break in it.")
-            digest.update(f"{lines}\n".encode())
+            try:
+                digest.update(f"{lines}\n".encode())
+            except UnicodeEncodeError:
+                raise ValueError(
+                    f"Pair {count} of '{self.name}' holds half of a surrogate pair, which is no character. "
+                    f"Was its file read with errors='surrogateescape'? Received: {pair!r}"
+                ) from None
             has_words = has_words or all(map(normalize, pair))
             if visit is not None:
                 visit(pair)

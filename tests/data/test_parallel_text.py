@@ -256,6 +256,12 @@ def test_a_sentence_has_no_line_break():
         len(ParallelText("lines", [("a", "b"), ("a", "b\nc")]))
 
 
+@pytest.mark.parametrize("pair", [("a\ud83d", "b"), ("a", "\udcfc")])
+def test_half_a_character_is_named(pair):
+    with pytest.raises(ValueError, match="Pair 3 of 'half' holds half of a surrogate pair"):
+        len(ParallelText("half", [("a", "b"), ("", ""), pair]))
+
+
 def test_memory_does_not_grow_with_the_file(tmp_path):
     line = "word " * 40 + "\n"
     files = [write(tmp_path / side, line * 30_000, compress=True) for side in ("source", "target")]
