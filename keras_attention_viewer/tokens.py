@@ -56,6 +56,9 @@ def describe_tokens(
         }
         for position, (piece, rank) in enumerate(zip(pieces, ranks, strict=True))
     ]
+    for mark, following in itertools.pairwise(tokens):
+        if mark["text"] == WORD_START:  # A mark that is a token of its own is as the one behind it.
+            mark["punctuation"] = following["punctuation"]
     word = 0
     for run in words_between_spaces(tokens, is_sentence_pieces(pieces)):
         for part in _peel(run, lambda position: tokens[position]["punctuation"]):

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_attention_viewer import describe_tokens, split_words
-from keras_attention_viewer.tokens import word_count
+from keras_attention_viewer.tokens import word_count, word_text
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -21,6 +21,7 @@ def words(pieces, special=()):
         (["plain", "words", "here"], [0, 1, 2]),
         (["▁(", "see", "▁3", ".", "5", "▁well", "-", "known", ").", '"'], [0, 1, 2, 2, 2, 3, 3, 3, 4, 4]),
         (["▁", "Hund"], [0, 0]),
+        (["▁", "«", "Hund", "»", "▁", "da", "▁", "!"], [0, 0, 1, 2, 3, 3, 4, 4]),
     ],
 )  # fmt: skip
 def test_words_of_pieces(pieces, expected):
@@ -39,7 +40,8 @@ def test_pieces_and_text_have_the_same_words():
         "▁He",
         "▁said",
         ":",
-        '▁"',
+        "▁",
+        '"',
         "Well",
         "-",
         "known",
@@ -57,6 +59,9 @@ def test_pieces_and_text_have_the_same_words():
         "He", "said", ":", '"', "Well-known", "(", "since", "3.5", ')!",', "didn't", "he", "?",
     ]  # fmt: skip
     assert word_count(tokens) == 12
+    assert [word_text(tokens[i : i + 1]) for i, t in enumerate(tokens) if t["punctuation"]] == [
+        ":", "", '"', "-", "(", ")", '!",', "'", "?",
+    ]  # fmt: skip
 
 
 def test_ranks_are_one_for_each_token():
