@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.languages import base_language
 from keras_attention.utils.run_folder import RunFolder
 
 # Of a run, what is said elsewhere in the card.
@@ -104,7 +105,9 @@ def check_card(card: Mapping[str, Any]) -> None:
 def other_direction(card: Mapping[str, Any], languages: tuple[str, str]) -> str | None:
     """Return a warning if a corpus has other languages than a card says; None if not or if unknown."""
     said = languages_of(card)
-    if said is None or said == tuple(languages) or any(name in UNNAMED for name in languages):
+    if said is None or any(name in UNNAMED for name in languages):
+        return None
+    if [*map(base_language, said)] == [*map(base_language, languages)]:
         return None
     return (
         f"The pretrained model translates from '{said[0]}' to '{said[1]}', as its card says; this text goes "

@@ -80,6 +80,7 @@ def test_text_of_another_direction_is_warned_of(tmp_path):
     for languages, is_warned in (
         (("de", "en"), True),
         (("en", "de"), False),
+        (("eng_Latn", "de-AT"), False),  # other codes of the same languages
         (("source", "target"), False),
     ):
         names = dict(zip(("source_language", "target_language"), languages, strict=True))
