@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from keras_attention.utils.scripts import word_spans
+from keras_attention.utils.scripts import is_letter, word_spans
 from keras_attention_viewer.tokens import is_punctuation, split_words
 
 # Whether a space was before and behind a mark: False beside a letter or digit, but of scripts without spaces;
@@ -265,7 +265,10 @@ def _wants_space(before: Piece | None, behind: Piece, has_gap: bool) -> bool:
     if not has_gap and any(map(is_punctuation, words)):
         return False
     wishes = before.spaces[1], behind.spaces[0]
-    # Where words have a space between them, a mark is a word of its own unless it touched a letter.
+    if len(words) == 1:  # %1 beside 2 is no %12.
+        has_gap |= is_letter(before.text[-1] if before.kind == "word" else behind.text[0])
+    # Beside a letter, or where words have a space between them, a mark is a word of its own unless it touched
+    # a letter.
     return True in wishes or (has_gap and bool(words) and False not in wishes)
 
 

@@ -96,6 +96,10 @@ SAME = [(i, i) for i in range(9)]
         ("有《<b>OK</b>》猫", "有《OK》猫", "cat OK", "1-1 2-0", "cat <b>OK</b>"),
         ("点{0}按。", "点按。", "Press it.", "0-0 1-1", "Press {0} it."),
         ("a {0} b", "a b", "猫狗", "0-0 1-1", "猫 {0} 狗"),
+        ("<b>OK</b>我", "OK我", "OK我", "0-0 1-1", "<b>OK</b>我"),
+        # Punctuation that has gone parted what would be another placeholder, or a word.
+        ("%1: the file", ": the file", "2 Dateien", "2-1", "%1 2 Dateien"),
+        ("Stop: '%s'", "Stop: ''", "Halt", "0-0", "Halt %s"),
         # Nothing but marks.
         ("<br/>", "", "", "", "<br/>"),
         ("<b><i></i></b>{0} %s", "", "", "", "<b><i></i></b>{0} %s"),
