@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_attention.data.joints import Joints
-from keras_attention.data.normalization import normalize
+from keras_attention.data.normalization import NONE, normalize
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.checks import counted, has_surrogate
 from keras_attention.utils.scripts import has_no_spaces
@@ -271,18 +271,20 @@ def phrase_ids(tokenizer: Any, phrases: Sequence[str]) -> list[list[int]]:
     mark there. A closing mark such as "!" stands behind a word, unless the vocabulary knows it with a space.
     """
     code, joints = len(start_of(tokenizer)), joints_of(tokenizer)
+    normalization = getattr(tokenizer, "normalization", NONE)
+    phrases = [normalize(phrase, normalization).strip() for phrase in phrases]
     found = [ids[code:] for ids in encode_side(tokenizer, phrases, "target")] if phrases else []
     for index, phrase in enumerate(phrases):
-        before = "(" if has_no_spaces(phrase.strip()[0]) else "( "
+        before = "(" if has_no_spaces(phrase[0]) else "( "
         is_inner = joints is not None and found[index] and joints.continues[found[index][0]]
         if before == "(" or is_inner:
-            texts = [before, before + phrase.strip()]
+            texts = [before, before + phrase]
             start, ids = (ids[code:] for ids in encode_side(tokenizer, texts, "target"))
             if ids[: len(start)] == start and len(ids) > len(start):
                 found[index] = ids[len(start) :]
-        elif CLOSING.match(phrase.strip()):
+        elif CLOSING.match(phrase):
             start, ids = (
-                ids[code:] for ids in encode_side(tokenizer, ["a", f"a{phrase.strip()}"], "target")
+                ids[code:] for ids in encode_side(tokenizer, ["a", f"a{phrase}"], "target")
             )
             if ids[: len(start)] == start and 0 < len(ids) - len(start) < len(found[index]):
                 found[index] = ids[len(start) :]

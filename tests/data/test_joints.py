@@ -82,6 +82,8 @@ def test_phrases_are_spelled_as_within_a_text():
     assert tokenizer.decode([*tokenizer.encode("黒い"), *cat]) == "黒い猫"
     assert tokenizer.decode([*tokenizer.encode("เลี้ยง"), *mew]) == "เลี้ยงแมว"
     assert house == tokenizer.encode("house")
+    # What is not seen before a letter is none.
+    assert phrase_ids(tokenizer, ["\u200b猫", "\u2060แมว ", "\u2581猫"]) == [cat, mew, cat]
     assert tokenizer.decode([*tokenizer.encode("The cat"), *house]) == "The cat house"
     unmarked = TOKENIZERS["no mark at the beginning"]()
     [garden] = phrase_ids(unmarked, ["Garten"])
