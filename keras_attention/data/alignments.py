@@ -206,7 +206,8 @@ def _places(
         return "".join(normalize(one, normalization).split())
 
     spans = [text[slice(*span)] for span in word_spans(text)] if splits_scripts else text.split()
-    contents = ["".join("".join(bare_piece(pieces[i]) for i in word).split()) for word in words]
+    found = (b"".join(_letters_of(pieces[i]) for i in word) for word in words)
+    contents = ["".join(content.decode(errors="replace").split()) for content in found]
     owners = [number for number, own in enumerate(map(letters, spans)) for _ in own]
     if "".join(contents) != "".join(map(letters, spans)) or not owners:
         return [*range(len(words))], {*range(len(words))}
@@ -220,14 +221,18 @@ def _places(
     return numbers, {*longest.values()}
 
 
+def _letters_of(piece: str) -> bytes:
+    byte = BYTE.fullmatch(piece)
+    return bytes([int(byte[1], 16)]) if byte else bare_piece(piece).encode()
+
+
 def _split(words: Sequence[Sequence[int]], pieces: Sequence[str]) -> list[list[int]]:
     """Return the positions of the tokens of each word of `word_spans`; a token may belong to several."""
     found: list[list[int]] = []
     for word in words:
         content, owners = b"", list[int]()
         for position in word:
-            byte = BYTE.fullmatch(pieces[position])
-            own = bytes([int(byte[1], 16)]) if byte else bare_piece(pieces[position]).encode()
+            own = _letters_of(pieces[position])
             content, owners = content + own, owners + [position] * len(own)
         try:
             text = content.decode()

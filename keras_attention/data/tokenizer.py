@@ -84,6 +84,7 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
         symbols: The symbols that `train` was given, which are one piece wherever they stand.
         vocabulary_size: Number of ids, of the source if the target has ids of its own.
         target_vocabulary_size: Number of ids of the target.
+        first_source_ids: Ids that every source begins with, of an imported tokenizer.
         ends_source: Whether the model reads sources with the end token behind them, as it nearly always
             does.
 

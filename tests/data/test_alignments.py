@@ -278,6 +278,8 @@ class WordPieces:
         (WordPieces(), [0, 1, 2, 3, 4, 5], "the cat, sat", [0, 1, 2]),
         # A soft hyphen alone is a word of the text, and none of the tokens.
         (Pieces(), [0, 2], "like \u00ad cats", [0, 2]),
+        # A letter that is three tokens is a letter, too.
+        (Pieces(), [4, 7, 8, 9, 2], "\u200f \u6211 cats", [1, 2]),
         # SentencePiece's mark is a space.
         (Pieces(), [0, 2, 3], "like\u2581cats.", [0]),
         # Other letters than those of the text: words are as they are.
