@@ -78,7 +78,8 @@ class TokenEmbedding(Configured, Door, keras.layers.ReversibleEmbedding):
     """
 
     call_axes = {"inputs": "..."}
-    reverse_dtype: Any  # An attribute of Keras' layer.
+    reverse_dtype: Any  # Attributes of Keras' layer.
+    lora_rank: Any
 
     def __init__(
         self,
