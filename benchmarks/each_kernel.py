@@ -75,7 +75,9 @@ def main() -> None:
     parser.add_argument("--names", nargs="+", default=sorted(dispatch.kernels()))
     parser.add_argument("--attention-dropout", type=float, default=0.0)
     parser.add_argument("--vocabulary-size", type=int, help="another one than the workload's")
+    parser.add_argument("--dtype", default="float32", help="or mixed_bfloat16")
     options = parser.parse_args()
+    keras.config.set_dtype_policy(options.dtype)
     backend = keras.backend.backend()
     if backend == "torch":
         import torch
