@@ -11,6 +11,7 @@ import pytest
 
 from keras_attention import Tokenizer, TokenStore, Transformer, Translator, load_corpus
 from keras_attention.data import demo
+from keras_attention.data.formats import run as run_format
 from keras_attention.data.formats.own_preset import PRESET
 from keras_attention.data.presets import load
 from keras_attention.data.saved_tokenizer import SAVED
@@ -357,6 +358,11 @@ def test_saved_model(tmp_path):
         run.model.write_bytes(content[:size])
         with pytest.raises(DamagedFile, match="model.keras' is damaged.*writes both again"):
             run.trained_model()
+    entry = content.rindex(b"config.json") - 46  # Says a version, a password and a packing.
+    for at in (6, 8, 10):
+        run.model.write_bytes(content[: entry + at] + b"\xff" + content[entry + at + 1 :])
+        with pytest.raises(DamagedFile, match="model.keras' is damaged.*Restore it"):
+            run_format._model_options(run)
 
 
 def test_demo_corpus(tmp_path, monkeypatch):

@@ -257,9 +257,15 @@ def test_damaged_and_hostile_files_are_refused(trained, tmp_path):
         arrays = dict(saved)
     name = "encoder_block_1.self_attention.query.a"
     whole = file.read_bytes()
+    entry = whole.index(b"PK\1\2")
     broken = {
         "cut": whole[: len(whole) // 2],
         "text": b"no archive",
+        # What the archive's list says of a version, of a password and of a packing.
+        **{
+            f"bits_{at}": whole[: entry + at] + b"\xff" + whole[entry + at + 1 :]
+            for at in (6, 8, 10)
+        },
         "absent": {key: value for key, value in arrays.items() if key != name},
         "infinite": {**arrays, name: np.full_like(arrays[name], np.inf)},
         "pickled": {**arrays, name: np.array([{}], object)},

@@ -48,5 +48,5 @@ def _model_options(run: RunFolder) -> dict[str, Any]:
         with zipfile.ZipFile(run.model) as archive:
             config = json.loads(archive.read("config.json"))["config"]
         return {name: config[name] for name in MODEL_OPTIONS if name in config}
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, OSError) as error:
+    except Exception as error:  # Damaged bytes raise errors of many kinds there.
         raise DamagedFile(f"'{run.model}' is damaged: {error!r}. Restore it from a copy.") from None
