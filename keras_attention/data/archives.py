@@ -24,7 +24,7 @@ def check_is_archive(path: Path) -> None:
     """Raise a ValueError unless a file is a whole tar archive, plain or packed; it is read to its end."""
     try:
         with _opened(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-            for _ in archive:
+            for _ in _members(path, archive):
                 pass
             stream.check_end()
     except DAMAGED as error:
@@ -42,17 +42,11 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
     that the caller gives: no name, link or mode in the archive decides where anything is written.
     """
     missing = dict(members)
-    limit = max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size)
     try:
         with contextlib.ExitStack() as stack:
             stream = stack.enter_context(_opened(path))
             archive = stack.enter_context(tarfile.open(fileobj=stream, mode="r|"))
-            for member in archive:
-                if member.offset_data + member.size > limit:
-                    raise ValueError(
-                        f"'{path}' holds more than {limit:,} bytes, too much for text: '{member.name}' has "
-                        f"{member.size:,}. Nothing was kept: get the archive from its original address."
-                    )
+            for member in _members(path, archive):
                 target = missing.pop(member.name.removeprefix("./"), None)
                 if target is None:
                     continue
@@ -78,6 +72,18 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
         ) from error
     for target in members.values():
         record(target, sha256_of(target))
+
+
+def _members(path: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the members of an archive, unless one says a size that `tarfile` would read without end."""
+    limit = max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size)
+    for member in archive:
+        if member.offset_data + member.size > limit:
+            raise ValueError(
+                f"'{path}' holds more than {limit:,} bytes, too much for text: '{member.name}' has "
+                f"{member.size:,}. Nothing was kept: get the archive from its original address."
+            )
+        yield member
 
 
 class _Stream:

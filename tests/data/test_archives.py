@@ -140,3 +140,17 @@ def test_an_archive_that_is_made_to_fill_the_disk(tmp_path):
     ):
         extract(path, {"a.en": tmp_path / "a.en"})
     assert everything(tmp_path) == {"archive.tgz"}
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_size_that_no_archive_has_ends_no_check_in_waiting(tmp_path, mode):
+    """`tarfile` would go on reading after the end of the file, for centuries."""
+    path = tmp_path / "archive"
+    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("a.en")
+        member.pax_headers = {"size": str(2**60)}
+        archive.addfile(member)
+    for read in (check_is_archive, lambda path: extract(path, {"b.en": tmp_path / "b.en"})):
+        with pytest.raises(ValueError, match="'a.en' has 1,152,921,504,606,846,976"):
+            read(path)
+    assert everything(tmp_path) == {"archive"}
