@@ -76,7 +76,7 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
 
 def _members(path: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yield the members of an archive, unless one says a size that `tarfile` would read without end."""
-    limit = max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size)
+    limit = _largest(path)
     for member in archive:
         if member.offset_data + member.size > limit:
             raise ValueError(
@@ -86,14 +86,22 @@ def _members(path: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         yield member
 
 
+def _largest(path: Path) -> int:
+    """Return how many bytes of text an archive may hold."""
+    return max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size)
+
+
 class _Stream:
     """An unpacked archive, which remembers how it ended; `tarfile` itself does not ask."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._end = file, b""
+    def __init__(self, file: IO[bytes], limit: int) -> None:
+        self._file, self._end, self._left = file, b"", limit
 
     def read(self, size: int) -> bytes:
         content = self._file.read(size)
+        self._left -= len(content)
+        if self._left < 0:  # Of names and settings, which `tarfile` takes into memory.
+            raise DamagedFile("it holds too much for text")
         self._end = (self._end + content)[-END_BYTES:]
         return content
 
@@ -111,4 +119,4 @@ def _opened(path: Path) -> Iterator[Any]:
     with open(path, "rb") as file:
         packing = text_files.packing_of(file.peek(text_files.LONGEST_MAGIC))
         with text_files.damage_named(path, packing):
-            yield _Stream(file if packing is None else packing.open(file))
+            yield _Stream(file if packing is None else packing.open(file), _largest(path))

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import tarfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -154,3 +155,19 @@ def test_a_size_that_no_archive_has_ends_no_check_in_waiting(tmp_path, mode):
         with pytest.raises(ValueError, match="'a.en' has 1,152,921,504,606,846,976"):
             read(path)
     assert everything(tmp_path) == {"archive"}
+
+
+def test_a_long_name_that_is_made_to_fill_the_memory(tmp_path):
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 2**27
+    path = tmp_path / "archive.tgz"
+    with gzip.open(path, "wb") as file:
+        file.write(member.tobuf(tarfile.GNU_FORMAT))
+        for _ in range(member.size >> 20):
+            file.write(bytes(2**20))
+    for read in (check_is_archive, lambda path: extract(path, {"b.en": tmp_path / "b.en"})):
+        tracemalloc.start()
+        with pytest.raises(ValueError, match="it holds too much for text"):
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < 1.2 * 2**26
+        tracemalloc.stop()
