@@ -15,9 +15,9 @@ from keras_attention.ops.ids import comparable_ids, one_if_ids
 from keras_attention.ops.operations import (
     fold_leading_axes,
     linear,
-    tied_projection,
     unfold_leading_axes,
 )
+from keras_attention.ops.reference import matmul
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
 from keras_attention.utils.arguments import Count, FromZero
 from keras_attention.utils.checks import check_integer
@@ -192,7 +192,7 @@ class TokenEmbedding(Configured, Door, keras.layers.ReversibleEmbedding):
         rows, table = (ops.cast(x, self.reverse_dtype) for x in (rows, table))
         if not self.tie_weights:
             return linear(rows, table, bias)
-        logits = tied_projection(rows, table)
+        logits = matmul(rows, ops.transpose(table))
         return logits if bias is None else logits + bias
 
     def spec(self) -> EmbeddingSpec:

@@ -15,7 +15,6 @@ joined_linear = operation(reference.joined_linear)
 linear = operation(reference.linear)
 reshape = operation(reference.reshape)
 smoothed_crossentropy = operation(reference.smoothed_crossentropy)
-tied_projection = operation(reference.tied_projection)
 
 
 def token_nll(logits: Any, labels: Any) -> Any:

@@ -111,11 +111,6 @@ def joined_linear(
     ]
 
 
-def tied_projection(inputs: Any, table: Any) -> Any:
-    """Return `inputs @ table^T` (rows, V): the scores of every row of an embedding table (V, D)."""
-    return matmul(inputs, ops.transpose(table))
-
-
 def masked_softmax(scores: Any, mask: Any = None, axis: int | tuple[int, ...] = -1) -> Any:
     """Softmax over the allowed positions, in float32 or float64, returned in the dtype of `scores`.
 
@@ -257,6 +252,6 @@ def global_norm(gradients: Sequence[Any]) -> Any:
 
 _ALL = (
     *(dot_product_attention, dropout, dropout_add_norm, global_norm, joined_linear, linear),
-    *(reshape, smoothed_crossentropy, tied_projection),
+    *(reshape, smoothed_crossentropy),
 )
 DEFINITIONS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _ALL}

@@ -13,7 +13,6 @@ from keras_attention.ops.operations import (
     joined_linear,
     linear,
     reshape,
-    tied_projection,
 )
 from keras_attention.ops.reference import DEFINITIONS
 from tests import oracle
@@ -97,23 +96,10 @@ def test_a_metric_takes_the_normalizers_from_the_loss_of_the_same_logits(monkeyp
     assert len(torch_crossentropy._NORMALIZERS) == 0
 
 
-@pytest.fixture(params=[False, True], ids=["no tiles", "tiles"])
-def tiles(request, monkeypatch):
-    """Whether bfloat16 takes what is for AMX; it computes the same on other processors."""
-    import torch
-
-    from keras_attention.ops.backends import torch as torch_kernels
-
-    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    if request.param and not is_supported():
-        pytest.skip("oneDNN has no bfloat16 on this processor")
-    monkeypatch.setattr(torch_kernels, "has_amx", lambda: request.param)
-
-
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("with_bias", [False, True])
 @BOTH_DTYPES
-def test_linear_equals_the_definition(definitions, tiles, relu, with_bias, dtype):
+def test_linear_equals_the_definition(definitions, relu, with_bias, dtype):
     import torch
 
     arrays = [normal(2, 3, 5), normal(5, D), *([normal(D)] if with_bias else [])]
@@ -129,49 +115,10 @@ def test_linear_equals_the_definition(definitions, tiles, relu, with_bias, dtype
         assert_same(slope, expected_slope, dtype)
 
 
-@pytest.mark.parametrize("from_width", [5, 6])
-@pytest.mark.parametrize("depth, width", [(5, 17), (17, 5), (5, 6)])
-@pytest.mark.parametrize("rows", [0, 7, 130])
-def test_products_over_rows_equal_numpy(monkeypatch, rows, depth, width, from_width):
-    """Where the first is the narrower, where the second is, and where neither is by much."""
-    from keras_attention.ops.backends import torch as torch_kernels
-    from keras_attention.ops.backends.torch import _product_over_rows
-
-    monkeypatch.setattr(torch_kernels, "TRANSPOSE_FROM_WIDTH", from_width)
-    one, other = normal(rows, depth), normal(rows, width)
-    got = _product_over_rows(tensor(one), tensor(other))
-    assert got.is_contiguous()
-    np.testing.assert_allclose(ops.convert_to_numpy(got), one.T @ other, atol=1e-4)
-
-
-@pytest.mark.parametrize("rows", [6, 7])
-@pytest.mark.parametrize("round_columns", [16, 67, 4096])
-@BOTH_DTYPES
-def test_tied_projection_equals_the_definition(
-    monkeypatch, definitions, tiles, rows, round_columns, dtype
-):
-    import torch
-
-    from keras_attention.ops.backends import torch as torch_kernels
-
-    monkeypatch.setattr(torch_kernels, "ROUND_COLUMNS", round_columns)
-    inputs = [tensor(normal(rows, D), dtype), tensor(normal(V, D), dtype)]
-    got, expected = tied_projection(*inputs), DEFINITIONS["tied_projection"](*inputs)
-    assert definitions == []
-    assert_same(got, expected, dtype)
-    upstream = ops.convert_to_tensor(normal(rows, V)).to(got.dtype)
-    for slope, expected_slope in zip(
-        *(torch.autograd.grad(x, inputs, upstream) for x in (got, expected)), strict=True
-    ):
-        assert_same(slope, expected_slope, dtype)
-
-
 @pytest.mark.parametrize("widths", [(18, 18, 18), (18, 18, 7)])
 @pytest.mark.parametrize("with_bias", [False, True])
 @BOTH_DTYPES
-def test_joined_linear_equals_one_product_after_the_other(
-    definitions, tiles, with_bias, widths, dtype
-):
+def test_joined_linear_equals_one_product_after_the_other(definitions, with_bias, widths, dtype):
     import torch
 
     inputs = tensor(normal(2, 3, 5), dtype)

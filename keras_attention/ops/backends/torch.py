@@ -16,7 +16,6 @@ benchmarks/each_kernel.py small`, and `tiny` (28 November 2026, AVX2; medians of
     reshape                 1.05  0.98
     global_norm             0.92  1.03  PyTorch's own, for GPUs: not measured there
     dropout                 0.94  0.99  with attention dropout, too, 1.00; each process drops other units
-    tied_projection         0.96  0.98  made for AMX, which this processor lacks
 """
 
 import functools
@@ -34,17 +33,9 @@ from keras_attention.ops.backends.torch_crossentropy import is_fast, smoothed_cr
 from keras_attention.ops.backends.torch_dropout import keep_mask
 from keras_attention.ops.backends.torch_known import tensor_of
 
-# Products with the softmax matrix have a multiple of so many columns; then come the others.
-ROUND_COLUMNS = 4096
-# A product over rows transposes the narrower factor if the other is this many times as wide.
-TRANSPOSE_IF_WIDER_BY = 3
-# From this width of the narrower factor on: below, transposing takes as long as it saves, or longer.
-TRANSPOSE_FROM_WIDTH = 256
 # With AVX512-BF16, attention to so few positions takes half to a quarter of the fused kernel's time.
 # The weights, which the backward pass keeps, would take much memory for longer texts (dev/LOG.md).
 LONGEST_BY_PARTS = 256
-# Rows that become columns at once.
-TRANSPOSE_BLOCK_ROWS = 64
 
 
 @functools.cache
@@ -90,8 +81,6 @@ def _flat(tensor: Any, axes: int) -> Any:
 
 
 def _product(rows: Any, matrix: Any, bias: Any, relu: bool = False) -> Any:
-    if _has_tiles(rows):
-        return _Linear.apply(rows, matrix, bias, relu)
     outputs = rows @ matrix if bias is None else torch.addmm(bias, rows, matrix)
     return outputs.relu_() if relu else outputs
 
@@ -119,100 +108,6 @@ def joined_linear(
         part.reshape(*leading, *kernel.shape[1:])
         for part, kernel in zip(outputs.split(sizes, dim=-1), kernels, strict=True)
     ]
-
-
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, inputs, kernel, bias, relu):
-        if bias is None and not relu:
-            outputs = inputs @ kernel
-        else:
-            activation = "relu" if relu else "none"
-            # One pass, where `addmm` copies the bias to every row before, and ReLU is a pass after.
-            outputs = torch.ops.mkldnn._linear_pointwise(
-                inputs, kernel.t(), bias, activation, [], ""
-            )
-        ctx.save_for_backward(inputs, kernel, outputs if relu else None)
-        return outputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, upstream):
-        inputs, kernel, outputs = ctx.saved_tensors
-        needs_inputs, needs_kernel, needs_bias, _ = ctx.needs_input_grad
-        if outputs is not None:
-            upstream = torch.ops.aten.threshold_backward(upstream, outputs, 0)
-        return (
-            upstream @ kernel.t() if needs_inputs else None,
-            _product_over_rows(inputs, upstream) if needs_kernel else None,
-            upstream.sum(0) if needs_bias else None,
-            None,
-        )
-
-
-def _has_tiles(inputs: Any) -> bool:
-    """Whether oneDNN multiplies these numbers with a CPU's AMX."""
-    return inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu" and has_amx()
-
-
-def _product_over_rows(one: Any, other: Any) -> Any:
-    """`one^T other` of `(rows, D)` and `(rows, F)`.
-
-    oneDNN is slow to transpose a matrix for AMX: if one is much narrower than the other, but not
-    narrow, that one is transposed before; else there are two products of half the rows each.
-    """
-    rows, depth, width = len(one), one.shape[1], other.shape[1]
-    if min(depth, width) >= TRANSPOSE_FROM_WIDTH:
-        if width >= TRANSPOSE_IF_WIDER_BY * depth:
-            return _transposed(one) @ other
-        if depth >= TRANSPOSE_IF_WIDER_BY * width:
-            return _transposed(_transposed(other) @ one)
-    if rows % 2 or not rows:
-        return one.t() @ other
-    halves = torch.bmm(one.view(2, rows // 2, -1).transpose(1, 2), other.view(2, rows // 2, -1))
-    return halves[0].add_(halves[1])
-
-
-def _transposed(matrix: Any) -> Any:
-    """Return a copy, row by row in memory: PyTorch's own takes up to ten times as long in bfloat16."""
-    outputs = matrix.new_empty(matrix.shape[1], len(matrix))
-    for start in range(0, len(matrix), TRANSPOSE_BLOCK_ROWS):
-        rows = slice(start, start + TRANSPOSE_BLOCK_ROWS)
-        outputs[:, rows] = matrix[rows].t()
-    return outputs
-
-
-def tied_projection(inputs: Any, table: Any) -> Any:
-    """See `keras_attention.ops.reference.tied_projection`."""
-    if not is_fast(inputs.shape[-1]):
-        return reference.tied_projection(inputs, table)
-    if _has_tiles(inputs):
-        return _TiedProjection.apply(inputs, table)
-    return inputs @ table.t()
-
-
-class _TiedProjection(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, inputs, table):
-        ctx.save_for_backward(inputs, table)
-        # With AMX oneDNN is slow for a number of columns that has few factors of 2.
-        length = len(table)
-        columns = length - length % ROUND_COLUMNS
-        outputs = inputs.new_empty(len(inputs), length)
-        for part in (slice(0, columns), slice(columns, length)):
-            if part.start < part.stop:
-                torch.mm(inputs, table[part].t(), out=outputs[:, part])
-        return outputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, upstream):
-        inputs, table = ctx.saved_tensors
-        needs_inputs, needs_table = ctx.needs_input_grad
-        return (
-            upstream @ table if needs_inputs else None,
-            _product_over_rows(upstream, inputs) if needs_table else None,
-        )
 
 
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
@@ -331,6 +226,6 @@ def global_norm(gradients: Sequence[Any]) -> torch.Tensor:
 
 _ALL = (
     *(dot_product_attention, dropout, dropout_add_norm, global_norm, joined_linear, linear),
-    *(reshape, smoothed_crossentropy, tied_projection),
+    *(reshape, smoothed_crossentropy),
 )
 KERNELS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _ALL}
