@@ -16,6 +16,8 @@ benchmarks/each_kernel.py small`, and `tiny` (28 November 2026, AVX2; medians of
     reshape                 1.05  0.98
     global_norm             0.92  1.03  PyTorch's own, for GPUs: not measured there
     dropout                 0.94  0.99  with attention dropout, too, 1.00; each process drops other units
+
+Products of bfloat16 made for AMX went: without them an update of base took 0.81 to 1.06 of the time (dev/LOG.md).
 """
 
 import functools
