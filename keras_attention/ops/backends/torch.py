@@ -17,7 +17,7 @@ benchmarks/each_kernel.py small`, and `tiny` (28 November 2026, AVX2; medians of
     global_norm             0.92  1.03  PyTorch's own, for GPUs: not measured there
     dropout                 0.94  0.99  with attention dropout, too, 1.00; each process drops other units
 
-Products of bfloat16 made for AMX went: without them an update of base took 0.81 to 1.06 of the time (dev/LOG.md).
+Products of bfloat16 made for AMX went: without them base took 0.81 to 1.06 of the time (dev/LOG.md).
 """
 
 import functools
