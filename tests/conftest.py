@@ -10,8 +10,6 @@ from pathlib import Path
 # Before Keras is imported: it reads these once.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# With AVX-512, MKL's rounding depends on the number of rows, of which two processes have half each.
-os.environ.setdefault("MKL_CBWR", "AVX2,STRICT")
 # Threads that wait sleep: beside another test process, spinning ones take most of the time.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # JAX, and TensorFlow's `fit` and engine: most of the time was XLA's compiling. Without most of its
