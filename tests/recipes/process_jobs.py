@@ -38,7 +38,8 @@ from tests.recipes.small_runs import SMALL, small_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKEND = keras.backend.backend()
-SIZES = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2, "dropout": 0.0}
+# A width of 12 trained in two ways, 2e-5 apart in perplexity, by how a processor or its threads round.
+SIZES = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 11, "num_heads": 2, "dropout": 0.0}
 CONFIG = dataclasses.replace(
     SMALL,
     model_arguments=SIZES,
