@@ -18,6 +18,6 @@ class Dropout(keras.layers.Dropout):
         super().__init__(check_number("rate", rate, least=0, most=1), **kwargs)
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
-        if not training or not 0.0 < self.rate < 1.0 or self.noise_shape is not None:
+        if not training or not 0.0 < self.rate < 1.0:
             return super().call(inputs, training=training)
-        return dropout(inputs, self.rate, self.seed_generator)
+        return dropout(inputs, self.rate, self.noise_shape, self.seed_generator)

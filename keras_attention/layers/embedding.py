@@ -11,7 +11,7 @@ from keras_attention.layers.arguments import Configured, checked
 from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import padding_mask
-from keras_attention.ops.ids import comparable_ids, one_if_ids
+from keras_attention.ops.ids import one_if_ids
 from keras_attention.ops.operations import (
     fold_leading_axes,
     linear,
@@ -139,8 +139,8 @@ class TokenEmbedding(Configured, Door, keras.layers.ReversibleEmbedding):
         if reverse:
             return unfold_leading_axes(self._project(fold_leading_axes(inputs)), inputs)
         ids = self._exact_ids(inputs)
-        embedded = ops.take(self.embeddings, ops.cast(ids, "int32"), axis=0)
-        return self._scaled(ops.cast(embedded, self.compute_dtype), ids)
+        embedded = ops.take(self.embeddings, ids, axis=0)
+        return self._scaled(ops.cast(embedded, self.compute_dtype), ids, inputs)
 
     def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
         """Keras' `quantize` of the table; `type_check` refuses a subclass, which may compute otherwise."""
@@ -155,15 +155,15 @@ class TokenEmbedding(Configured, Door, keras.layers.ReversibleEmbedding):
         """Keras' hook: its lookup or product in integers, with the scale, padding and bias of `call`."""
         if not reverse:
             ids = self._exact_ids(inputs)
-            embedded = super().quantized_call(ops.cast(ids, "int32"))
-            return self._scaled(ops.cast(embedded, self.compute_dtype), ids)
+            embedded = super().quantized_call(ids)
+            return self._scaled(ops.cast(embedded, self.compute_dtype), ids, inputs)
         logits = ops.cast(super().quantized_call(inputs, reverse=True), self.reverse_dtype)
         if self.logits_bias is None:
             return logits
         return ops.add(logits, ops.cast(self.logits_bias, self.reverse_dtype))
 
     def _exact_ids(self, inputs: Any) -> Any:
-        """Return `comparable_ids`; a ValueError where their dtype has rounded some to other ids."""
+        """Return ids as int32; a ValueError where their dtype has rounded some to other ids."""
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if self.vocabulary_size > EXACT_UP_TO.get(dtype, self.vocabulary_size):
             raise ValueError(
@@ -171,16 +171,16 @@ class TokenEmbedding(Configured, Door, keras.layers.ReversibleEmbedding):
                 "Pass integers; a `Sequential` begins with keras.Input((None,), dtype='int32'), else its "
                 "first layer gets them in the compute dtype."
             )
-        return comparable_ids(inputs)
+        return ops.cast(inputs, "int32")
 
-    def _scaled(self, embedded: Any, ids: Any) -> Any:
+    def _scaled(self, embedded: Any, ids: Any, given: Any) -> Any:
         """Return rows of the table times `sqrt(D)`, zero for padding, NaN for what is no id."""
         # As a Python number it would be float32 for float64, too.
         scale = ops.convert_to_tensor(self.hidden_dim**0.5, embedded.dtype)
         # A graph cannot raise: an id outside the vocabulary gives NaN, never another word's row.
-        scale = scale * one_if_ids(ids, self.vocabulary_size, embedded.dtype)
+        scale = scale * one_if_ids(given, self.vocabulary_size, embedded.dtype)
         if self.pad_token_id is not None:
-            scale = ops.where(ops.equal(ids, self.pad_token_id), 0.0, scale)
+            scale = ops.where(ops.equal(ids, self.pad_token_id), 0.0 * scale, scale)
         return ops.multiply(embedded, scale[..., None])
 
     def _project(self, rows: Any) -> Any:

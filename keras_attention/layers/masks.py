@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_attention.ops.ids import comparable_ids, one_or_nan
+from keras_attention.ops.ids import one_or_nan
 from keras_attention.utils.checks import check_numbers, static_shape
 
 
 def padding_mask(token_ids: Any, pad_token_id: int = 0) -> Any:
     """Return True where `token_ids` `(B, S)` is a real token."""
-    return ops.not_equal(comparable_ids(token_ids), pad_token_id)
+    return ops.not_equal(ops.cast(token_ids, "int32"), pad_token_id)
 
 
 def causal_mask(target_length: Any, source_length: Any, start_index: Any = 0) -> Any:

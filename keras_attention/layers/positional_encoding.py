@@ -64,6 +64,8 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         hidden_dim: int = input_shape[-1]
         self._width = hidden_dim
+        # Keras' own is float32 for float64 on JAX.
+        self._sine = backend_choice("A sine", jax=_jax_sine, default=ops.sin)
         if self.layout == "learned":
             self.positions = self.add_weight(
                 name="positions",
@@ -107,8 +109,6 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
         hidden_dim = self._width  # While PyTorch traces, `inputs.shape` holds tensors.
         positions = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
         positions = ops.cast(positions, self._float())[:, None]
-        # Keras' own is float32 for float64 on JAX.
-        sine = backend_choice("A sine", jax=_jax_sine, default=ops.sin)
         columns = np.arange(hidden_dim)
         if self.layout == "interleaved":
             rates = 10000.0 ** (-2 * (columns // 2) / hidden_dim)
@@ -121,7 +121,7 @@ class PositionalEncoding(Configured, Door, keras.layers.Layer):
             is_pad = columns >= 2 * half
         # cos(x) = sin(x + pi/2): one pass of sines gives both halves.
         phase = np.where(is_sine, 0.0, np.pi / 2).astype(self._float())
-        encoding = sine(ops.add(ops.multiply(positions, rates.astype(self._float())), phase))
+        encoding = self._sine(ops.add(ops.multiply(positions, rates.astype(self._float())), phase))
         if is_pad.any():
             encoding = ops.where(is_pad, ops.zeros_like(encoding), encoding)
         return ops.cast(encoding, inputs.dtype)

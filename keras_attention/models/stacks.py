@@ -67,8 +67,14 @@ class Stack(Configured):
 class EncoderStack(Stack):
     """Mixin: the blocks of an encoder, and the normalisation after them."""
 
+    token_embedding: Any  # of a whole model
     encoder_blocks: list[Any]
     encoder_normalization: Any
+
+    def _encode(self, token_ids: Any, mask: Any, training: bool | None, **more: Any) -> Any:
+        """Return what the encoder makes of token ids."""
+        x = call_part(self, self.token_embedding, token_ids)
+        return self._run_encoder(x, training, padding_mask=mask, **more)
 
     def _run_encoder(
         self,

@@ -115,7 +115,7 @@ def check_inputs(
             raise ValueError(
                 f"{name!r} must be an array or a tensor. Received: {type(inputs[name]).__name__}"
             )
-    check_pair(*(inputs[name] for name in INPUT_NAMES))
+    _check_rows(*(tuple(inputs[name].shape) for name in INPUT_NAMES))
     check_token_ids(inputs, vocabulary_size, max_length)
 
 
@@ -131,13 +131,18 @@ def check_pair(source: Any, target: Any) -> tuple[Any, Any]:
     """Return token ids (B, S) and (B, T) as arrays or tensors; raise a ValueError unless they are such."""
     source = check_sequences(INPUT_NAMES[0], source, "BS")
     target = check_sequences(INPUT_NAMES[1], target, "BT")
-    rows, others = (checks.static_shape(ids) for ids in (source, target))
-    if rows and others and None not in (rows[0], others[0]) and rows[0] != others[0]:
+    _check_rows(*(tuple(ids.shape) for ids in (source, target)))
+    return source, target
+
+
+def _check_rows(source: tuple[Any, ...], target: tuple[Any, ...]) -> None:
+    """Raise a ValueError unless token ids of these shapes, of two axes, can be pairs of sentences."""
+    rows = {size for size in (*source[:1], *target[:1]) if isinstance(size, int)}
+    if len(rows) > 1 or 0 in (*source[1:], *target[1:]):
         raise ValueError(
             "'encoder_token_ids' and 'decoder_token_ids' must have the same number of rows, one for each "
-            f"pair of sentences. Received: shapes {rows} and {others}"
+            f"pair of sentences, and a token in each row. Received: shapes {source} and {target}"
         )
-    return source, target
 
 
 def check_head_masks(head_masks: Any, layers: Mapping[str, int]) -> None:

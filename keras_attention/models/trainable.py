@@ -128,21 +128,20 @@ class TrainableModel(Guided, keras.Model):
         self._build_optimizer()
         known = backend_choice("Training", torch=KnownInFit, default=None)
         self._known_in_fit = known(self) if known and self.built else None
+        if self._known_in_fit is not None and self._known_in_fit.has_no_losses:
+            # What each call of a Keras layer begins with, for all layers within it.
+            self._clear_losses = lambda: None
         try:
             return super().fit(x, y, *args, **kwargs)
         finally:
             self._known_in_fit = None
+            self.__dict__.pop("_clear_losses", None)
 
     @property
     def losses(self) -> list[Any]:
         """Keras' list of the losses that layers add, which takes long where there are none."""
         known = self._known_in_fit
         return [] if known is not None and known.has_no_losses else super().losses
-
-    def _clear_losses(self) -> None:
-        # What each call of a Keras layer begins with, for all layers within it.
-        if self._known_in_fit is None or not self._known_in_fit.has_no_losses:
-            super()._clear_losses()
 
     @property
     def metrics(self) -> list[Any]:

@@ -99,6 +99,7 @@ class Transformer(
         self.encoder_blocks = parts.stack("encoder", partial(self.make_block, "encoder"))
         self.decoder_blocks = parts.stack("decoder", partial(self.make_block, "decoder"))
         self._add_normalizations(parts, "encoder", "decoder")
+        self.input_spec = [keras.InputSpec(ndim=2, name=name) for name in INPUT_NAMES]
         self.built = True
 
     def make_block(self, kind: str, **arguments: Any) -> keras.layers.Layer:
@@ -141,7 +142,8 @@ class Transformer(
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         token_ids.check_inputs(inputs, self._sizes, self.max_length)
-        check_switch("training", kwargs.get("training"))
+        if not isinstance(kwargs.get("training"), bool | None):  # Keras takes any text for True.
+            check_switch("training", kwargs["training"])
         if kwargs.get("head_masks") is not None:
             token_ids.check_head_masks(kwargs["head_masks"], self.attention_layers)
         return super().__call__(inputs, *args, **kwargs)
@@ -262,10 +264,6 @@ class Transformer(
             if "decoder" in scores:
                 scores["decoder"].append(own)
         return scores, read, x
-
-    def _encode(self, source: Any, mask: Any, training: bool | None, **more: Any) -> Any:
-        x = call_part(self, self.token_embedding, source)
-        return self._run_encoder(x, training, padding_mask=mask, **more)
 
     def build(self, input_shape: Any = None) -> None:
         """Do nothing: the constructor knows all shapes and builds the layers."""

@@ -3,33 +3,23 @@
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 
-from keras_attention.ops.reference import DEFINITIONS, is_float64
+from keras_attention.ops.reference import DEFINITIONS
 
 # The backends that have fast forms, each in a module of that name in `keras_attention.ops.backends`.
 BACKENDS = ("jax", "tensorflow", "torch")
-Operation = TypeVar("Operation", bound=Callable[..., Any])
 
 
-def operation(definition: Operation) -> Operation:
-    """Return the running backend's kernel of a definition's name if it has one, else the definition.
+def operation(name: str) -> Callable[..., Any]:
+    """Return the running backend's kernel of a name if it has one, else the definition.
 
-    A kernel knows by itself which inputs it is good for, and calls the definition for the others. No kernel
-    gets float64: kernels form sums in float32, and whoever asks for float64 wants its digits.
+    A kernel knows by itself which inputs it is good for, and calls the definition for the others. Whoever
+    asks for float64 wants its digits: a kernel that forms sums in float32 leaves that to the definition.
     """
-    kernel = kernels().get(definition.__name__)
-    if kernel is None:
-        return definition
-
-    def compute(first: Any, *args: Any, **kwargs: Any) -> Any:
-        tensor = first[0] if isinstance(first, list | tuple) and first else first
-        chosen = definition if is_float64(tensor) else kernel
-        return chosen(first, *args, **kwargs)
-
-    return functools.update_wrapper(compute, definition)  # type: ignore[return-value]
+    return kernels().get(name, DEFINITIONS[name])
 
 
 @functools.cache

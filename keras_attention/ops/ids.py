@@ -17,7 +17,8 @@ def comparable_ids(ids: Any) -> Any:
 
 
 def one_if_ids(ids: Any, vocabulary_size: int, dtype: str = "float32") -> Any:
-    """Return 1 where `comparable_ids` are a vocabulary's, whole numbers from 0 to its last, else NaN."""
+    """Return 1 where ids are a vocabulary's, whole numbers from 0 to its last, else NaN."""
+    ids = comparable_ids(ids)
     inside = ops.logical_and(ids >= 0, ids < vocabulary_size)
     if backend.is_float_dtype(backend.standardize_dtype(ids.dtype)):
         inside = ops.logical_and(inside, ops.equal(ids, ops.floor(ids)))

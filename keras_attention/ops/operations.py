@@ -4,17 +4,16 @@ from typing import Any
 
 from keras import ops
 
-from keras_attention.ops import reference
 from keras_attention.ops.dispatch import operation
 
-dot_product_attention = operation(reference.dot_product_attention)
-dropout = operation(reference.dropout)
-dropout_add_norm = operation(reference.dropout_add_norm)
-global_norm = operation(reference.global_norm)
-joined_linear = operation(reference.joined_linear)
-linear = operation(reference.linear)
-reshape = operation(reference.reshape)
-smoothed_crossentropy = operation(reference.smoothed_crossentropy)
+dot_product_attention = operation("dot_product_attention")
+dropout = operation("dropout")
+dropout_add_norm = operation("dropout_add_norm")
+global_norm = operation("global_norm")
+joined_linear = operation("joined_linear")
+linear = operation("linear")
+reshape = operation("reshape")
+smoothed_crossentropy = operation("smoothed_crossentropy")
 
 
 def token_nll(logits: Any, labels: Any) -> Any:

@@ -54,11 +54,6 @@ def layer_norm(inputs: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
     return centered / ops.sqrt(variance + epsilon) * gamma + beta
 
 
-def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
-    """`keras.ops.reshape`; kernels leave out its bookkeeping."""
-    return ops.reshape(tensor, shape)
-
-
 def linear(
     inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
 ) -> Any:
@@ -200,11 +195,6 @@ def attend_without_blind_rows(
     return ops.where(sees_any, outputs, ops.zeros((), outputs.dtype))
 
 
-def dropout(inputs: Any, rate: float, seed: Any) -> Any:
-    """Return `inputs` with a share `rate` of its elements zero and the others divided by `1 - rate`."""
-    return keras.random.dropout(inputs, rate, seed=seed)
-
-
 def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
@@ -213,7 +203,7 @@ def dropout_add_norm(
     Statistics are float32, gamma and beta (D,); with a rate of 0 nothing is dropped.
     """
     if rate > 0.0:
-        update = dropout(update, rate, seed)
+        update = keras.random.dropout(update, rate, seed=seed)
     return layer_norm(ops.add(inputs, update), gamma, beta, epsilon)
 
 
@@ -251,7 +241,7 @@ def global_norm(gradients: Sequence[Any]) -> Any:
 
 
 _ALL = (
-    *(dot_product_attention, dropout, dropout_add_norm, global_norm, joined_linear, linear),
-    *(reshape, smoothed_crossentropy),
+    *(dot_product_attention, dropout_add_norm, global_norm, joined_linear, linear),
+    *(smoothed_crossentropy, keras.random.dropout, ops.reshape),
 )
 DEFINITIONS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _ALL}

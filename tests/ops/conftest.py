@@ -17,6 +17,6 @@ def definitions(monkeypatch):
 
         return call
 
-    for name in dispatch.kernels():
+    for name in dispatch.kernels().keys() & vars(reference):  # the others are Keras' own
         monkeypatch.setattr(reference, name, recorded(name, reference.DEFINITIONS[name]))
     return names

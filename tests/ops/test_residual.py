@@ -103,7 +103,7 @@ def test_the_fast_kernel_equals_the_definition(definitions, dtype, rate):
 def test_dropout_sends_back_what_it_kept_and_scales_both_ways(definitions, dtype):
     def run():
         seed = keras.random.SeedGenerator(5)
-        return compiled(lambda x: dropout(ops.cast(x, dtype), RATE, seed))
+        return compiled(lambda x: dropout(ops.cast(x, dtype), RATE, seed=seed))
 
     outputs = numpy(run()(ops.convert_to_tensor(UPDATE)))
     (slope,) = gradients(lambda x: ops.sum(ops.cast(run()(x), "float32") * 3.0), UPDATE)

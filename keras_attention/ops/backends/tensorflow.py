@@ -27,12 +27,13 @@ from keras import ops
 from keras_attention.ops import reference
 
 
-def _is_fast(width: int) -> bool:
-    """Whether a kernel is worth its compilation.
+def _is_fast(width: int, dtype: Any) -> bool:
+    """Whether a kernel is worth its compilation; float64 it would make float32.
 
     Eager calls keep to the definitions: they are for looking at, and XLA would compile for each shape.
     """
     is_graph = width >= reference.SMALLEST_WIDTH and not tf.executing_eagerly()
+    is_graph &= dtype != tf.float64
     return is_graph and not tf.config.list_physical_devices("TPU") and not _is_watched()
 
 
@@ -70,7 +71,7 @@ def _crossentropy_backward(logits, labels, log_normalizer, on_value, off_value, 
 
 def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
     """See `keras_attention.ops.reference.smoothed_crossentropy`."""
-    if not _is_fast(logits.shape[-1]):
+    if not _is_fast(logits.shape[-1], logits.dtype):
         return reference.smoothed_crossentropy(logits, labels, on_value, off_value)
     labels = tf.cast(labels, "int32")
     on, off = tf.constant(on_value, "float32"), tf.constant(off_value, "float32")
@@ -141,7 +142,7 @@ def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
     """See `keras_attention.ops.reference.dropout_add_norm`."""
-    if not _is_fast(inputs.shape[-1]):
+    if not _is_fast(inputs.shape[-1], inputs.dtype):
         return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
     shape, seed = tf.shape(inputs), seed.next()
     epsilon, rate = tf.constant(epsilon, "float32"), tf.constant(rate, "float32")
@@ -172,7 +173,7 @@ def joined_linear(
     width = inputs.shape[-1]
     matrices = [tf.reshape(kernel, (width, -1)) for kernel in kernels]
     sizes = [matrix.shape[1] for matrix in matrices]
-    if not _is_fast(sum(sizes)) or inputs.dtype != matrices[0].dtype:
+    if not _is_fast(sum(sizes), inputs.dtype) or inputs.dtype != matrices[0].dtype:
         return reference.joined_linear(inputs, kernels, biases)
     bias = None if biases is None else tf.concat([tf.reshape(b, (-1,)) for b in biases], 0)
     outputs = tf.matmul(tf.reshape(inputs, (-1, width)), tf.concat(matrices, 1))
@@ -207,7 +208,8 @@ def dot_product_attention(
     Of the scores nothing is kept but the weights.
     """
     # In float16 products could be above the range before they are scaled.
-    is_fast = _is_fast(query.shape[-2] * query.shape[-1]) and query.dtype != tf.float16
+    width, dtype = query.shape[-2] * query.shape[-1], query.dtype
+    is_fast = _is_fast(width, dtype) and dtype != tf.float16
     if not is_fast or flash:
         return reference.dot_product_attention(query, key, value, mask, scale, dropout, flash)
     factor = tf.constant(scale, "float32")
@@ -228,6 +230,8 @@ def dot_product_attention(
 
 def global_norm(gradients: Sequence[Any]) -> tf.Tensor:
     """See `keras_attention.ops.reference.global_norm`. The squares are never written to memory."""
+    if gradients[0].dtype == tf.float64:
+        return reference.global_norm(gradients)
     halves = [tf.nn.l2_loss(tf.cast(tf.convert_to_tensor(g), "float32")) for g in gradients]
     return tf.sqrt(2.0 * tf.add_n(halves))
 

@@ -54,10 +54,9 @@ def as_tensor(given: Any) -> Any:
     return tensor_of(given) if isinstance(given, keras.Variable) else ops.convert_to_tensor(given)
 
 
-def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
-    """See `keras_attention.ops.reference.reshape`."""
-    is_tensor = isinstance(tensor, torch.Tensor)
-    return tensor.reshape(shape) if is_tensor else reference.reshape(tensor, shape)
+def reshape(x: Any, newshape: Sequence[Any]) -> Any:
+    """`keras.ops.reshape`, without its bookkeeping."""
+    return x.reshape(newshape) if isinstance(x, torch.Tensor) else ops.reshape(x, newshape)
 
 
 def linear(
@@ -112,8 +111,10 @@ def joined_linear(
     ]
 
 
-def dropout(inputs: Any, rate: float, seed: Any) -> Any:
-    """See `keras_attention.ops.reference.dropout`."""
+def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:
+    """`keras.random.dropout` with a seed that is a `SeedGenerator`."""
+    if noise_shape is not None:
+        return keras.random.dropout(inputs, rate, noise_shape, seed)
     return (inputs * keep_mask(inputs, rate, seed)).mul_(1.0 / (1.0 - rate))
 
 
@@ -223,7 +224,8 @@ class _Weights(torch.autograd.Function):
 
 def global_norm(gradients: Sequence[Any]) -> torch.Tensor:
     """See `keras_attention.ops.reference.global_norm`. On a GPU the definition starts a program for each."""
-    return torch.nn.utils.get_total_norm([torch.as_tensor(each).float() for each in gradients])
+    gradients = [reference.at_least_float32(torch.as_tensor(each)) for each in gradients]
+    return torch.nn.utils.get_total_norm(gradients)
 
 
 _ALL = (

@@ -30,7 +30,7 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
     Keeps nothing but the logits, and no more than a chunk of them is ever float32. The normalizers of
     the last loss are remembered for as long as its logits live: a metric need not form them again.
     """
-    if not is_fast(logits.shape[-1]):
+    if not is_fast(logits.shape[-1]) or logits.dtype == torch.float64:
         return reference.smoothed_crossentropy(logits, labels, on_value, off_value)
     labels = ops.convert_to_tensor(labels).long()
     return _Crossentropy.apply(logits, labels, on_value, off_value)
