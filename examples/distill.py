@@ -23,7 +23,7 @@ from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.text_files import read_lines
 from keras_attention.recipes.catalog import recipe_for
 from keras_attention.utils.files import atomic_file
-from keras_attention.utils.progress import Progress
+from keras_attention.utils.progress import with_progress
 from keras_attention.utils.run_folder import RunFolder
 
 KEPT = ("vocabulary_size", "tokenizer_algorithm", "symbols", "source_prefix")
@@ -70,10 +70,10 @@ def distilled(corpus: Corpus, teacher: Path, folder: Path, n_best: int) -> Corpu
             file.writelines(f"{line}\n" for line in corpus.train.sources())
     search = {"n_best": n_best, "beam_size": n_best, "as_json": True}
     (found,) = translate_corpus(teacher, [source], folder / "n_best", **search)
-    progress = Progress(len(corpus.train), "choosing translations", "sentences")
     pairs = zip(read_lines(found), corpus.train.targets(), strict=True)
     with atomic_file(target, "w") as file:
-        for line, reference in progress.over(pairs):
+        shown = len(corpus.train), "choosing translations", "sentences"
+        for line, reference in with_progress(pairs, *shown):
             texts = [one["text"] for one in json.loads(line)["translations"]]
             file.write(f"{texts[closest(texts, reference, corpus.target_language)]}\n")
     text = ParallelText(f"{corpus.name}, distilled", FilePairs(source, target))

@@ -18,7 +18,7 @@ from keras_attention.data.presegmented import SIDES
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.token_store import CHUNK_PAIRS, TokenStore
 from keras_attention.utils.files import DamagedFile, atomic_file
-from keras_attention.utils.progress import Progress, say
+from keras_attention.utils.progress import say, with_progress
 from keras_attention.utils.scripts import word_spans
 from keras_attention.utils.sides import encode_side, piece_of, places_without_text
 from keras_attention_viewer.tokens import (
@@ -332,7 +332,7 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
     found: list[np.ndarray] = []
     unlike = 0
     pairs = zip(range(len(store)), kept, strict=True)
-    for number, (pair, links) in Progress(len(store), "aligning tokens", "pairs").over(pairs):
+    for number, (pair, links) in with_progress(pairs, len(store), "aligning tokens", "pairs"):
         both = store.source(number).tolist(), store.target(number).tolist()
         words = _words(tokenizer, *both, alignments.is_gold)
         if [*map(len, words)] == [len(alignments.words(text)) for text in pair]:

@@ -38,7 +38,7 @@ from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import NonFiniteModel, check_finite
 from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.forks import check_process, note_process
-from keras_attention.utils.progress import Progress, say
+from keras_attention.utils.progress import activity, say, with_progress
 
 if TYPE_CHECKING:
     from keras_attention.decoding.compiled_search import ChoicePrograms, ChosenSteps, CompiledSearch
@@ -203,21 +203,21 @@ class ModelSearch:
         batching = self.batching
         batches = (batching.of_few_shapes if few_shapes else batching.of_like_length)(lengths)
         numbers = [len(lines) for lines, _ in batches]
-        progress = Progress(sum(numbers), "translating", "sentences", shows_progress)
         if batches and (engines is None or engines.choice.name in BACKENDS):
             check_process()
         search: Callable[..., BeamSearchResult] = self._search_plainly
         if batches and engines is not None:
             # Translations are about as long as their texts.
             engine = engines.engine(sum(lengths) * self._rules.beam_size)
-            if engines.needs_compiling and engine.name == "numpy" and progress.is_enabled:
+            if engines.needs_compiling and engine.name == "numpy" and shows_progress:
                 _say_why_numpy()
             search = functools.partial(self._search_by_engine, engine)
         # Samples are certain.
         stop = "best" if n_best == 1 or self._rules.sampling is not None else "n_best"
-        for lines, sizes in progress.over(batches, numbers):
+        shown = sum(numbers), "translating", "sentences", shows_progress
+        for lines, sizes in with_progress(batches, *shown, sizes=numbers):
             batch = self._batch([requests[line] for line in lines], *sizes)
-            found = search(batch, stop, asked, progress)
+            found = search(batch, stop, asked, shows_progress)
             for line, length in zip(lines, found.lengths[:, 0], strict=False):
                 if not length:
                     self._refuse(line // copies, requests[line])
@@ -265,11 +265,11 @@ class ModelSearch:
         return RequestBatch(requests, token_ids, limits, longest, uniforms)
 
     def _search_plainly(
-        self, batch: RequestBatch, stop: str, asked: tuple[bool, bool], progress: Progress
+        self, batch: RequestBatch, stop: str, asked: tuple[bool, bool], shows_progress: bool
     ) -> BeamSearchResult:
         plain = self._plain_of(asked)
         needs_compiling = plain.needs_compiling(batch.token_ids.shape, stop)
-        with _noted(progress, needs_compiling, batch) as made:
+        with _noted(shows_progress, needs_compiling, batch) as made:
             if needs_compiling and made is not None:
                 # The limits 0 end the search at once, and so the note when all is compiled.
                 plain(batch._replace(requests=(), limits=np.zeros_like(batch.limits)), stop)
@@ -282,11 +282,11 @@ class ModelSearch:
         batch: RequestBatch,
         stop: str,
         asked: tuple[bool, bool],
-        progress: Progress,
+        shows_progress: bool,
     ) -> BeamSearchResult:
         rules, (rows, length) = self._rules, batch.token_ids.shape
         needs_compiling = engine.needs_compiling(rows, length)
-        with _noted(progress, needs_compiling, batch) as made:
+        with _noted(shows_progress, needs_compiling, batch) as made:
             if isinstance(engine, SearchingEngine):
                 options = search_options(stop, rules.beam_size, rules.length_penalty, batch.longest)
                 draws = None if rules.sampling is None else rules.sampling.draws(batch.uniforms)
@@ -336,7 +336,7 @@ def _say_why_numpy() -> None:
 
 @contextlib.contextmanager
 def _noted(
-    progress: Progress, needs_compiling: bool, batch: RequestBatch
+    shows_progress: bool, needs_compiling: bool, batch: RequestBatch
 ) -> Iterator[Callable[[int], None] | None]:
     """Show on the progress line why a batch takes long: it compiles first, or has a very long text.
 
@@ -348,7 +348,7 @@ def _noted(
         text = batch.requests[0].text[:NOTED_LETTERS]
         long = f"a line of up to {length:,} tokens takes long: '{text}...'"
     notes = [long, f"compiling for {rows} x {length} tokens" if needs_compiling else ""]
-    if not any(notes):
+    if not (shows_progress and any(notes)):
         yield None
         return
 
@@ -357,5 +357,5 @@ def _noted(
             f"{long}; {tokens:,} of at most {batch.longest:,} tokens made" if long else ""
         )
 
-    with progress.during("; ".join(filter(None, notes))):
+    with activity("; ".join(filter(None, notes))) as progress:
         yield made

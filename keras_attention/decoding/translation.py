@@ -1,11 +1,11 @@
-"""A `Translation`, made of what a search finds, and which of its words come from which of the source."""
+"""A `Translation`, and which of its words come from which of the source."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -14,10 +14,6 @@ from keras_attention.engine.watched import WatchedSpec
 from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.arguments import BeamSize, check
-
-if TYPE_CHECKING:
-    from keras_attention.decoding.model_search import ModelSearch
-    from keras_attention.decoding.requests import Request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,34 +40,6 @@ class Translation:
     alignment: tuple[tuple[int, int], ...] | None = None
     token_scores: tuple[float, ...] | None = None
     had_loop: bool = False
-
-
-def translations_of(
-    search: ModelSearch,
-    requests: Sequence[Request],
-    tokenizer: Any,
-    n_best: int,
-    is_unique: bool,
-    shows_progress: bool,
-) -> list[list[Translation]]:
-    """Return the best translations of each request, those with other texts if `is_unique`, or samples."""
-    found = [[] if one.source else [Translation("", 0.0, (), True)] for one in requests]
-    for indices, result in search(requests, n_best, shows_progress):
-        for row, index in enumerate(indices):
-            for sequence, score, length, ended in zip(*(part[row] for part in result), strict=True):
-                if length:
-                    ids = sequence[: length - ended].tolist()
-                    text = tokenizer.decode(ids)
-                    found[index].append(Translation(text, float(score), tuple(ids), bool(ended)))
-    return [_first_of(hypotheses, n_best, is_unique) for hypotheses in found]
-
-
-def _first_of(found: list[Translation], number: int, is_unique: bool) -> list[Translation]:
-    """Return the first of some translations, or the first with different texts."""
-    kept: dict[Any, Translation] = {}
-    for place, one in enumerate(found):
-        kept.setdefault(one.text if is_unique else place, one)
-    return list(kept.values())[:number]
 
 
 # Lengths are padded to a multiple of this, so that few shapes occur.

@@ -27,12 +27,7 @@ from keras_attention.decoding.restrictions import (
     stricter,
 )
 from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling
-from keras_attention.decoding.translation import (
-    MinimumBayesRisk,
-    Translation,
-    attention_of,
-    translations_of,
-)
+from keras_attention.decoding.translation import MinimumBayesRisk, Translation, attention_of
 from keras_attention.decoding.unusual_texts import UnusualText, UnusualTexts
 from keras_attention.engine.select import EngineChoice, EngineName, Precision
 from keras_attention.utils.arguments import (
@@ -236,16 +231,16 @@ class Translator(Pretrained, MinimumBayesRisk):
         """
         if languages:
             return self.in_languages(**languages)(texts, unusual)
-        if isinstance(texts, str):
-            return self([texts], unusual)[0]
+        given = [texts] if isinstance(texts, str) else check_texts("texts", texts)
         if self.split_sentences is None:
-            return [best[0].text for best in self._translations(texts, unusual=unusual)]
-        noted = UnusualTexts("sentences") if unusual is None else unusual
-        plain = functools.partial(self._of_sentences, unusual=noted)
-        found = translate_by_sentences(plain, check_texts("texts", texts), self.split_sentences)
-        if unusual is None and (message := noted.message()):
-            warnings.warn(message, UnusualText, stacklevel=2)
-        return found
+            found = [best[0].text for best in self._translations(given, unusual=unusual)]
+        else:
+            noted = UnusualTexts("sentences") if unusual is None else unusual
+            plain = functools.partial(self._of_sentences, unusual=noted)
+            found = translate_by_sentences(plain, given, self.split_sentences)
+            if unusual is None and (message := noted.message()):
+                warnings.warn(message, UnusualText, stacklevel=2)
+        return found[0] if isinstance(texts, str) else found
 
     @overload
     def translate(self, texts: str, n_best: int = ..., **options: Any) -> list[Translation]: ...
@@ -291,10 +286,10 @@ class Translator(Pretrained, MinimumBayesRisk):
             asked = {"prefixes": prefixes, "phrases": phrases}
             chosen = self.in_languages(**languages)
             return chosen.translate(texts, n_best, unique=unique, unusual=unusual, **asked)
-        if isinstance(texts, str):
-            own = [None if part is None else [part] for part in (prefixes, phrases)]
-            asked = {"unique": unique, "unusual": unusual, "prefixes": own[0], "phrases": own[1]}
-            return self.translate([texts], n_best, **asked)[0]
+        is_one = isinstance(texts, str)
+        if is_one:
+            given = (texts, prefixes, phrases)
+            texts, prefixes, phrases = (None if part is None else [part] for part in given)
         if self.split_sentences is not None:
             raise ValueError(
                 "`translate` has scores, n best, prefixes and phrases of sentences, which do not go with "
@@ -306,18 +301,30 @@ class Translator(Pretrained, MinimumBayesRisk):
             raise ValueError(
                 f"`n_best` must be at most `beam_size`, which is {self.beam_size}. Received: n_best={n_best}"
             )
-        return self._translations(texts, n_best, is_unique, unusual, prefixes, phrases)
+        texts = check_texts("texts", texts)
+        found = self._translations(texts, n_best, is_unique, unusual, prefixes, phrases)
+        return found[0] if is_one else found
 
     def _translations(
         self, texts, n_best=1, is_unique=False, unusual=None, prefixes=None, phrases=None
     ):
-        texts = check_texts("texts", texts)
         if unusual is not None:
             check_has("unusual", unusual, "UnusualTexts", "add", "message")
         requests = self._requests(texts, prefixes, phrases, unusual)
-        results = translations_of(
-            self.search, requests, self.tokenizer, n_best, is_unique, self.show_progress
-        )
+        # By their text if it must differ, else by their number.
+        found: list[dict[Any, Translation]] = [
+            {} if one.source else {"": Translation("", 0.0, (), True)} for one in requests
+        ]
+        for indices, result in self.search(requests, n_best, self.show_progress):
+            for row, index in enumerate(indices):
+                kept, hypotheses = found[index], zip(*(part[row] for part in result), strict=True)
+                for sequence, score, length, ended in hypotheses:
+                    if length and len(kept) < n_best:
+                        ids = sequence[: length - ended].tolist()
+                        text = self.tokenizer.decode(ids)
+                        one = Translation(text, float(score), tuple(ids), bool(ended))
+                        kept.setdefault(text if is_unique else len(kept), one)
+        results = [list(kept.values()) for kept in found]
         if self.break_loops:
             named = {name: getattr(self, name) for name in LANGUAGES}
             how = {"n_best": n_best, "unique": is_unique, **named}

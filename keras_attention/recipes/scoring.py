@@ -12,7 +12,7 @@ from keras_attention.decoding.translation import batches_of, padded
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.spec.parts import check_finite
 from keras_attention.training.losses import negative_log_likelihoods
-from keras_attention.utils.progress import Progress
+from keras_attention.utils.progress import with_progress
 from keras_attention.utils.sides import encode_ended
 
 
@@ -56,8 +56,8 @@ def token_log_probabilities(
     results: list[np.ndarray] = [np.zeros(0)] * len(sources)
     most = getattr(model, "max_length", None)  # Learned positions have no more.
     batches = list(batches_of(sources, targets))
-    progress = Progress(len(sources), "scoring", "pairs", show_progress)
-    for batch in progress.over(batches, map(len, batches)):
+    shown = len(sources), "scoring", "pairs", show_progress
+    for batch in with_progress(batches, *shown, sizes=map(len, batches)):
         ids = [
             padded([side[i] for i in batch], tokenizer.pad_token_id, most)
             for side in (sources, targets)

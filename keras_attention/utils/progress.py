@@ -102,19 +102,6 @@ class Progress:
         elif self._outer is not None and self._total is not None:
             self._outer.note(f"{self._action} {self._done:,} of {self._total:,} {self._unit}")
 
-    def over(self, parts: Iterable[Part], sizes: Iterable[float] | None = None) -> Iterator[Part]:
-        """Yield the parts of the work; when the next one is asked for, the last is counted, or its size.
-
-        >>> for word in Progress(5, "counting", "letters").over(["ab", "cde"], [2, 3]):
-        ...     print(word)
-        ab
-        cde
-        """
-        with self:
-            for part, size in zip(parts, sizes or itertools.repeat(1), strict=False):
-                yield part
-                self.add(size)
-
     def reach(self, done: float) -> None:
         """Set the total number of units done; more than all, such as a second too many, counts as all."""
         self.add((done if self._total is None else min(done, self._total)) - self._done)
@@ -140,12 +127,12 @@ class Progress:
         self._show()
 
     @contextlib.contextmanager
-    def during(self, note: str) -> Iterator[None]:
+    def during(self, note: str) -> Iterator[Progress]:
         """Show a note within this context."""
         before = self._note
         self.note(note)
         try:
-            yield
+            yield self
         finally:
             self.note(before)
 
@@ -200,6 +187,19 @@ class Progress:
             if time.monotonic() - self._lines.written < bar.mininterval:
                 return
         bar.refresh()
+
+
+def with_progress(
+    parts: Iterable[Part], *shown: Any, sizes: Iterable[float] | None = None
+) -> Iterator[Part]:
+    """Yield the parts of a work; when the next one is asked for, the last is counted, or its size.
+
+    `shown` are the arguments of its `Progress`.
+    """
+    with Progress(*shown) as progress:
+        for part, size in zip(parts, sizes or itertools.repeat(1), strict=False):
+            yield part
+            progress.add(size)
 
 
 class _Bar(tqdm):
@@ -275,14 +275,14 @@ class _Lines:
 
 
 @contextlib.contextmanager
-def activity(text: str) -> Iterator[None]:
+def activity(text: str) -> Iterator[Progress]:
     """Show what is going on if it takes long: in the current progress line, or in a new one."""
     if _active:
-        with _active[-1].during(text):
-            yield
+        with _active[-1].during(text) as progress:
+            yield progress
     else:
-        with Progress(None, text):
-            yield
+        with Progress(None, text) as progress:
+            yield progress
 
 
 def say(text: str, stream: TextIO | None = None) -> None:

@@ -6,13 +6,14 @@ import io
 import os
 import re
 import struct
+import sys
 import threading
 import time
 
 import pytest
 
 from keras_attention.utils import progress
-from keras_attention.utils.progress import Progress, activity, say
+from keras_attention.utils.progress import Progress, activity, say, with_progress
 from tests.helpers import python
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -44,13 +45,14 @@ def test_short_work_is_silent():
     assert stream.getvalue() == ""
 
 
-def test_parts_are_counted_when_they_are_done_and_an_error_ends_the_line(impatient):
+def test_parts_are_counted_when_they_are_done_and_an_error_ends_the_line(impatient, monkeypatch):
     stream, found = io.StringIO(), []
-    shown = Progress(6, "counting", "sheep", stream=stream)
+    monkeypatch.setattr(sys, "stderr", stream)
     try:
-        for part in shown.over("abc", [1, 2, 3]):
-            found.append((part, shown._done))
-            _wait_for(f"{shown._done} of 6", stream)
+        for part in with_progress("abc", 6, "counting", "sheep", sizes=[1, 2, 3]):
+            done = progress._active[0]._done
+            found.append((part, done))
+            _wait_for(f"{done} of 6", stream)
             if part == "c":
                 raise KeyError
     except KeyError as error:

@@ -15,7 +15,7 @@ from keras_attention.recipes.run import Run
 from keras_attention.training import is_chief
 from keras_attention.training.agreement import chief_first
 from keras_attention.utils.files import DamagedFile, atomic_file, read_json, write_json
-from keras_attention.utils.progress import Progress, say
+from keras_attention.utils.progress import say, with_progress
 from keras_attention.utils.run_folder import SEARCH_SETTINGS
 from parsing.baselines import Pcfg, RightBranching, WordTags
 from parsing.parser import VOCABULARY_FILE, Parse, Parser, TreeText
@@ -124,8 +124,8 @@ class ParserRun(Run):
             )
             return parser(sentences)
         baseline = BASELINES[system](self.treebank.train)
-        progress = Progress(len(sentences), f"parsing by {system}", "sentences")
-        return [Parse(baseline(words), True) for words in progress.over(sentences)]
+        shown = len(sentences), f"parsing by {system}", "sentences"
+        return [Parse(baseline(words), True) for words in with_progress(sentences, *shown)]
 
     def write_silver(self, text: str | os.PathLike[str], share: float) -> dict[str, int]:
         """Parse plain text without trees, and write those trees that the model is surest of to `silver.mrg`.

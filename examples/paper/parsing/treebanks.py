@@ -16,7 +16,7 @@ from keras_attention import Corpus, ParallelText
 from keras_attention.data.download import Origin, advising, download
 from keras_attention.data.parallel_text import ChainedPairs, PathLike
 from keras_attention.data.text_files import existing_file, is_pipe
-from keras_attention.utils.progress import Progress
+from keras_attention.utils.progress import with_progress
 from parsing.trees import escape_word, linearize, read_trees
 
 if TYPE_CHECKING:
@@ -260,9 +260,9 @@ def _download_craft(folder: Path, base_url: str) -> None:
         f"put the .tree files from {base_url} into '{folder}', or into a folder that you pass as "
         "`data_dir` (--data-dir)."
     )
-    label = "downloading the trees of CRAFT"
+    shown = len(articles), "downloading the trees of CRAFT", "articles"
     with advising(advice):
-        for article, sha256 in Progress(len(articles), label, "articles").over(articles):
+        for article, sha256 in with_progress(articles, *shown):
             file = f"{article}.tree"
             download(f"{base_url}/{file}", folder / file, sha256)
 
