@@ -295,20 +295,14 @@ class Tokenizer(LearnedTokenizer, SavedTokenizer, ManyLanguages):
             return self
         return Tokenizer(with_normalization(self._model), source_prefix=self.source_prefix)
 
-    def is_mostly_unknown(self, ids: Sequence[int]) -> bool:
-        """Whether a text consists mostly of what the vocabulary lacks.
-
-        In "bpe", these are characters that are written as bytes, compared with known letters; otherwise
-        words that became the unknown token, compared with pieces that hold a letter.
-
-        Args:
-            ids: The text's ids, from `encode`.
-        """
-        return sum(map(self._familiarity.__getitem__, ids)) < 0
-
     @functools.cached_property
-    def _familiarity(self) -> list[int]:
-        """Known letters of each id, or -1 for an unknown character or word."""
+    def familiarity(self) -> list[int]:
+        """Known letters of each id of the source, or -1 for an unknown character.
+
+        Together the ids of a text that consists mostly of what the vocabulary lacks come to less than 0. In
+        "bpe", a character is unknown that is written as bytes. Elsewhere a word is, and 1 stands for a piece
+        that holds a letter.
+        """
         familiarity = []
         has_bytes = self.algorithm in ("bpe", "imported")
         for piece in self._names["source"]:

@@ -50,11 +50,11 @@ class UnusualTexts:
         """
         self.longest = longest
         # A tokenizer of one's own need not know what it does not know.
-        is_unknown = getattr(tokenizer, "is_mostly_unknown", lambda ids: False)
+        familiarity = getattr(tokenizer, "familiarity", None)
         for number, ids in enumerate(sources, start=self.first):
             if longest is not None and len(ids) > longest:
                 self.long.append(number)
-            if is_unknown(ids):
+            if familiarity is not None and sum(map(familiarity.__getitem__, ids)) < 0:
                 self.unknown.append(number)
         self.first += len(sources)
         self.count += len(sources)
