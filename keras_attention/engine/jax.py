@@ -14,6 +14,7 @@ from keras_attention.engine.base import State
 from keras_attention.engine.forward import ForwardEngine, ForwardState, Step, decode, encode
 from keras_attention.engine.operations import Operations, present_weights, watched_weights
 from keras_attention.spec import TransformerSpec
+from keras_attention.spec.parts import present_value
 
 
 class JaxState(ForwardState):
@@ -107,8 +108,9 @@ def is_on_cpu(spec: TransformerSpec) -> bool:
 
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     """Return a function whose result stays equal as long as no weight of the spec changes."""
+    weights = watched_weights(spec)
     # Arrays never change, a new weight is a new array; they are kept, so that no other gets an id of theirs.
-    return lambda: [(id(value), value) for value in watched_weights(spec)]
+    return lambda: [(id(value), value) for value in map(present_value, weights)]
 
 
 ENGINE = JaxEngine

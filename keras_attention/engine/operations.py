@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from keras_attention.engine.prepare import Matrix, Weights, prepare
 from keras_attention.spec import NormSpec, TransformerSpec
 from keras_attention.spec.parts import present_value
@@ -17,20 +19,16 @@ MASKED_IN_HALF = -3e4
 
 def present_weights(spec: TransformerSpec) -> list[Any]:
     """Return the weights of a spec as tensors."""
-    return [tensor_of(weight) for weight in spec.weights().values()]
+    from keras import ops
+
+    return [ops.convert_to_tensor(present_value(weight)) for weight in spec.weights().values()]
 
 
 def watched_weights(spec: TransformerSpec) -> list[Any]:
-    """Return the tensors that change if a weight of a spec does."""
+    """Return what changes if a weight of a spec does; arrays stay as they are."""
     weights = spec.weights().values()
-    return [tensor_of(one) for weight in weights for one in getattr(weight, "sources", (weight,))]
-
-
-def tensor_of(weight: Any) -> Any:
-    """Return the present value of a weight as a tensor."""
-    from keras import ops
-
-    return ops.convert_to_tensor(present_value(weight))
+    found = [one for weight in weights for one in getattr(weight, "sources", (weight,))]
+    return [weight for weight in found if not isinstance(weight, np.ndarray)]
 
 
 class Operations:

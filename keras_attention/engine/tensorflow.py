@@ -14,6 +14,7 @@ from keras_attention.engine.base import State
 from keras_attention.engine.forward import ForwardEngine, ForwardState, Step, decode, encode
 from keras_attention.engine.operations import Operations, watched_weights
 from keras_attention.spec import TransformerSpec
+from keras_attention.spec.parts import present_value
 from keras_attention.utils import forks
 
 
@@ -233,7 +234,7 @@ def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     @tf.function(autograph=False)
     def fingerprints() -> Any:
         # A variable's memory is written in place, so only its numbers tell.
-        rows = [tf.reshape(tensor, (1, -1)) for tensor in watched_weights(spec)]
+        rows = [tf.reshape(present_value(weight), (1, -1)) for weight in watched_weights(spec)]
         return tf.concat(
             [tf.raw_ops.Fingerprint(data=row, method="farmhash64") for row in rows], axis=0
         )

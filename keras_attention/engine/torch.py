@@ -16,6 +16,7 @@ from keras_attention.engine.prepare import Matrix
 from keras_attention.ops.backends.torch_crossentropy import log_normalizers
 from keras_attention.ops.top_k import chunk_size
 from keras_attention.spec import NormSpec, TransformerSpec
+from keras_attention.spec.parts import present_value
 from keras_attention.utils import forks
 
 # Activations that PyTorch computes in one call.
@@ -216,11 +217,12 @@ def is_on_cpu(spec: TransformerSpec) -> bool:
 
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     """Return a function whose result stays equal as long as no weight of the spec changes."""
+    weights = watched_weights(spec)
 
     def version() -> Any:
         if forks.is_forked:  # The other threads are the parent's.
             torch.set_num_threads(1)
-        values = watched_weights(spec)
+        values = [*map(present_value, weights)]
         return [(value.data_ptr(), value._version) for value in values], _sample(values)
 
     return version

@@ -211,6 +211,11 @@ def test_one_warning_tells_of_all_unusual_texts():
     with pytest.warns(UnusualText, match=message) as told:
         expected = translator(texts)
     assert [warning.category for warning in told].count(UnusualText) == 1
+    for translate in (translator, translator.translate):
+        with pytest.warns(UnusualText, match="^1 of 1 texts consist") as told:
+            translate("日本")
+        places = [one.filename for one in told if one.category is UnusualText]
+        assert places == [__file__]  # where the user calls
     translator = dataclasses.replace(translator, longest_source=7)
     message = (
         r"^2 of 7 texts are longer than any in training \(7 tokens\): 2, 5. Split.* 2 of 7 .*: 1, 5"
