@@ -186,8 +186,8 @@ class Pretrained:
         ```
         """
         chosen = object.__new__(type(self))
-        own = ("_of_sentences", "_requests")  # made of the tokenizer
-        kept: dict[str, Any] = {n: v for n, v in self.__dict__.items() if n not in own}
+        kept: dict[str, Any] = {**self.__dict__}
+        kept.pop("_requests", None)  # made of the tokenizer
         named = {
             name: code or kept[name]
             for name, code in zip(LANGUAGES, (source_language, target_language), strict=True)

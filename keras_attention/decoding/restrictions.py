@@ -116,6 +116,7 @@ def stricter(translator: Any) -> list[Any]:
         dataclasses.replace(
             translator,
             break_loops=False,
+            split_sentences=None,
             show_progress=False,
             restrictions=dataclasses.replace(rules, no_repeat_ngram_size=size),
         )

@@ -214,7 +214,7 @@ class Translator(Pretrained, MinimumBayesRisk):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was compiled stays behind: a copy in another process compiles for itself.
-        compiled = ("search", "_requests", "_of_sentences", "_without_loops")
+        compiled = ("search", "_requests", "_without_loops")
         return {name: value for name, value in self.__dict__.items() if name not in compiled}
 
     @overload
@@ -236,8 +236,11 @@ class Translator(Pretrained, MinimumBayesRisk):
             found = [best[0].text for best in self._translations(given, unusual=unusual)]
         else:
             noted = UnusualTexts("sentences") if unusual is None else unusual
-            plain = functools.partial(self._of_sentences, unusual=noted)
-            found = translate_by_sentences(plain, given, self.split_sentences)
+            found = translate_by_sentences(
+                lambda part: [best[0].text for best in self._translations(part, unusual=noted)],
+                given,
+                self.split_sentences,
+            )
             if unusual is None and (message := noted.message()):
                 warnings.warn(message, UnusualText, stacklevel=2)
         return found[0] if isinstance(texts, str) else found
@@ -399,10 +402,6 @@ class Translator(Pretrained, MinimumBayesRisk):
     def _requests(self) -> RequestReader:
         batching = self.search.batching
         return RequestReader(self.tokenizer, batching, self.glossary, self.longest_source)
-
-    @functools.cached_property
-    def _of_sentences(self) -> Translator:
-        return dataclasses.replace(self, split_sentences=None)
 
     @functools.cached_property
     def _without_loops(self) -> list[Translator]:

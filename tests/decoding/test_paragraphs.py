@@ -10,6 +10,8 @@ import pytest
 from keras_attention import Restrictions, Tokenizer, Transformer, Translator
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
 from keras_attention.decoding.unusual_texts import UnusualText
+from tests.decoding.letters import LetterTokenizer
+from tests.decoding.test_restrictions import Stuck
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -89,6 +91,14 @@ def test_a_translator_of_paragraphs(segments):
     short = dataclasses.replace(split, restrictions=Restrictions(min_length=90))
     with pytest.raises(ValueError, match="^Text 2 needs .*: 'a house'"):
         short(["", "", "a house|a small house"])
+
+
+def test_a_sentence_that_loops_is_translated_again(segments):
+    looping = Translator(Stuck(), LetterTokenizer(31), beam_size=3, max_extra_length=7)
+    breaking = dataclasses.replace(looping, break_loops=True)
+    one, other = breaking(["acd", "bcd"])
+    assert one == looping("acd") and other != looping("bcd")
+    assert dataclasses.replace(breaking, split_sentences="en")("acd|bcd") == f"{one} {other}"
 
 
 @pytest.mark.parametrize("language", ["", "no such thing", 3, "e", "xx", "EM-US"])
