@@ -15,7 +15,7 @@ from keras_attention.utils.arguments import Count, Has, checked
 @checked
 def fit_resumably(
     model: Annotated[keras.Model, Has("a compiled Keras model", "fit")],
-    batches: Annotated[Any, Has("TokenBatches", "batch", "signature")],
+    batches: Annotated[Any, Has("TokenBatches", "batch", "set_epoch")],
     checkpoints: Annotated[Checkpoints, Has("`Checkpoints`", "epoch", "batch")],
     callbacks: Sequence[Any],
     epochs: Count = sys.maxsize,
@@ -23,7 +23,7 @@ def fit_resumably(
     """Train as `model.fit(batches)` does, from the state that `checkpoints.restore(model)` loaded.
 
     The rest of an incomplete epoch comes first. Callbacks do not notice: they see a single training, and
-    the numbers of the batches in their epoch.
+    the numbers of the batches in their epoch, which is the `epoch` of the batches, too.
 
     Args:
         model: A compiled model.
@@ -58,7 +58,7 @@ def fit_resumably(
         steps_per_epoch=len(batches),
         shuffle=False,  # Keras warns of generators without.
         verbose=0,
-        callbacks=_FromBatch(callbacks, start, len(batches), epochs, model),
+        callbacks=_FromBatch(callbacks, start, batches, epochs, model),
     )
     if checkpoints.nonfinite is not None:
         raise FloatingPointError(
@@ -71,11 +71,16 @@ class _FromBatch(keras.callbacks.CallbackList):
     """Callbacks of a training whose first epoch begins with batch `start`, and ends where it would."""
 
     def __init__(
-        self, callbacks: Sequence[Any], start: int, steps: int, epochs: int, model: keras.Model
+        self, callbacks: Sequence[Any], start: int, batches: Any, epochs: int, model: keras.Model
     ):
+        steps = len(batches)
         super().__init__(list(callbacks), add_history=True, model=model, epochs=epochs, steps=steps)
-        self.start, self.steps = start, steps
+        self.start, self.steps, self.batches = start, steps, batches
         self.stopped: bool | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.batches.set_epoch(epoch)  # `fit` reads them through a generator.
+        super().on_epoch_begin(epoch, logs)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         super().on_train_batch_begin(self.start + batch, logs)

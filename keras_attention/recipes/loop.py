@@ -106,6 +106,9 @@ class TrainingLoop:
             held.enter_context(SummaryWriter(path)) if is_chief() else None
             for path in (folder.logs, folder.validation_logs)
         ]
+        devices, self.batches = run.devices, run.batches
+        if devices.num_processes > 1:
+            self.batches = self.batches.shard(devices.process_index, devices.num_processes)
         self.monitor = self._monitor()
         self.perplexity = ValidationPerplexity(run.validation, self.stop)
         self.translator = translator = run.translator(run.model)
@@ -180,16 +183,12 @@ class TrainingLoop:
 
     def fit(self) -> None:
         """Train to the end of the budget; raise TrainingStopped after Ctrl-C, SIGTERM and the like."""
-        run, devices = self.run, self.run.devices
-        batches = run.batches
-        if devices.num_processes > 1:
-            batches = batches.shard(devices.process_index, devices.num_processes)
         console = self._console()
         if is_chief():
             self._compile_beside()
         is_alone = False
         try:
-            fit_resumably(run.model, batches, self.checkpoints, self._callbacks(console))
+            fit_resumably(self.run.model, self.batches, self.checkpoints, self._callbacks(console))
         except LostProcess:
             is_alone = True
             raise
@@ -265,7 +264,7 @@ class TrainingLoop:
         writer, validation_writer = self.writers
         return TrainingMonitor(
             writer,
-            run.batches,
+            self.batches,  # the ones whose epoch `fit_resumably` sets
             every=LOG_EVERY,
             log=MetricsLog(run.folder.metrics) if is_chief() else None,
             flops=lambda *shape: training_flops(run.model, [shape]),

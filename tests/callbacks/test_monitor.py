@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from keras_attention import Adam, MetricsLog, SummaryWriter, TrainingMonitor
+from keras_attention.callbacks import Budget, Checkpoints, fit_resumably
 from keras_attention.callbacks import monitor as monitor_module
 from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS
+from tests.training import resumed_run
 from tests.visualization.event_files import read_values
 
 pytestmark = pytest.mark.backends("torch")
@@ -265,6 +267,26 @@ def test_short_epochs_read_on_in_the_data(tmp_path):
     # After the very first batch, which compiles, an epoch has one entry, of its first batch.
     shown = [entry["padding"] for entry in MetricsLog(tmp_path / "log").read()]
     assert shown == pytest.approx(padding[2::2])
+
+
+def test_a_run_is_measured_in_the_epochs_of_its_batches(tmp_path):
+    """The padding before each last batch, of a run that was stopped in its second epoch."""
+    store = resumed_run.make_store(tmp_path / "store").folder
+    log, steps = MetricsLog(tmp_path / "log"), len(resumed_run.make_batches(store))
+    for updates in (steps + 2, 3 * steps):
+        model, batches = resumed_run.make_model(), resumed_run.make_batches(store)
+        monitor = TrainingMonitor(None, batches, log=log)
+        checkpoints = Checkpoints(tmp_path / "run", stateful=[monitor])
+        checkpoints.restore(model)
+        fit_resumably(model, batches, checkpoints, [Budget(updates), monitor, checkpoints])
+    expected = []
+    for epoch in range(3):
+        first = 1 if epoch == 0 else 0  # The very first batch compiles.
+        read = [batches.batch(epoch, index) for index in range(first, steps - 1)]
+        ids = [side for inputs, labels in read for side in (inputs["encoder_token_ids"], labels)]
+        padding = sum((part == 0).sum() for part in ids) / sum(part.size for part in ids)
+        expected.append((epoch, pytest.approx(padding)))
+    assert [(e["epoch"], e["padding"]) for e in log.read() if e["kind"] == "train"] == expected
 
 
 def test_an_epoch_of_few_calls_of_the_compiled_step_has_its_entry(tmp_path):

@@ -317,6 +317,9 @@ class NoBatches:
 
     signature = None
 
+    def set_epoch(self, epoch):
+        pass
+
     def batch(self, epoch, index):
         raise NotImplementedError
 
