@@ -133,7 +133,7 @@ class StopWithoutGain(RunCallback):
 
     Args:
         patience: Number of epochs without a new best value; None to never stop. Epochs without the number do
-            not count.
+            not count, nor do those within which a training ends, as it may go on there.
         monitor: Name of the number in Keras' logs. A callback that adds it must come before this one.
             Defaults to `"val_perplexity"`.
         stop: The `Stop` of the training: an epoch that a signal cuts short does not count.
@@ -193,7 +193,7 @@ class StopWithoutGain(RunCallback):
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
         value = logs.get(self.monitor)
         is_cooling = self.budget is not None and self.budget.cools_from is not None
-        if self.patience is None or value is None or is_cooling:
+        if self.patience is None or value is None or is_cooling or self.stop.within_epoch:
             return
         if math.isfinite(value) and is_better(self.mode, value, self._best):
             self._best, self._epochs_since = value, 0

@@ -170,6 +170,15 @@ def test_more_patience_goes_on_with_what_had_ended():
     assert epochs(more, [4, 4]) == [False, True]
 
 
+def test_where_training_ended_within_an_epoch_is_measured_but_not_counted():
+    """In a training in one go, nothing is measured there: neither patience nor the best value know of it."""
+    stop = StopWithoutGain(2)
+    stop.set_params({"steps": 7})
+    for batch, values in ((6, [4, 3]), (4, [2.5, 5, 6]), (6, [2.8, 2.9, 2.9])):
+        stop.on_train_batch_begin(batch)
+        assert epochs(stop, values) == [False] * (len(values) - 1) + [values[-1] == 2.9]
+
+
 def test_a_budget_without_a_cooldown_is_refused():
     with pytest.raises(ValueError, match="`budget` must have a `cooldown`"):
         StopWithoutGain(1, budget=Budget(steps=9))
