@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.ops.compile import compile_for_inference
-from keras_attention.training.losses import check_labels, negative_log_likelihoods
+from keras_attention.training.losses import check_labels, label_weights, negative_log_likelihoods
 from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.checks import check_callable, check_has
 
@@ -34,7 +34,7 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
             labels int (B, T). To measure repeatedly, keep a `PerplexityMeter`: it is compiled once.
 
     Returns:
-        The perplexity; `inf` if it is too large for a float.
+        The perplexity; `inf` if it is too large for a float, NaN if a label is outside the vocabulary.
 
     Raises:
         ValueError: If the batches hold no target token, or the labels do not fit the logits.
@@ -71,10 +71,13 @@ class PerplexityMeter:
         self.last_loss: float | None = None
 
         def measure(x: Any, labels: Any) -> list[Any]:
-            logits = model(x, training=False)
-            labels, logits = check_labels(labels, logits, model.pad_token_id)
+            logits, pad = model(x, training=False), model.pad_token_id
+            weights = label_weights(labels, pad, vocabulary_size=logits.shape[-1])
+            labels, logits = check_labels(labels, logits, pad)
             values = [negative_log_likelihoods(labels, logits)]
-            return values if loss is None else [*values, loss.call(labels, logits)]
+            if loss is not None:
+                values.append(loss.call(labels, logits))
+            return [ops.multiply(value, weights) for value in values]
 
         self._measure = compile_for_inference(measure, model, any_shape=True)
 

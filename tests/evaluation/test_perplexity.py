@@ -167,6 +167,15 @@ def test_nothing_to_measure():
 
 
 @pytest.mark.backends("torch")
+@pytest.mark.parametrize("label", [V, -2])
+def test_a_label_outside_the_vocabulary_is_no_number(label):
+    """As of a token store of another tokenizer, whose last tokens no decoder reads."""
+    inputs, labels = batch([[4, 5, 3]])
+    assert np.isfinite(perplexity(TableModel(), [(inputs, labels)]))
+    labels[0, 2] = label
+    assert np.isnan(perplexity(TableModel(), [(inputs, labels)]))
+
+
 def test_labels_of_another_shape():
     inputs, labels = batch(padded(SENTENCES, 5))
     with pytest.raises(ValueError, match=r"labels \(5, 4\), predictions \(5, 5, 7\)"):
