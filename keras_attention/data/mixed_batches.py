@@ -58,7 +58,8 @@ class MixedBatches(TokenBatches):
     The batches of a corpus are those of its own passes: every pair once in each, in another order. A corpus
     that is used up begins its next pass. Which corpus comes next is fixed: the one that is furthest behind
     its share. So `batch(epoch, i)` is a pure function of the stores, the arguments, epoch and i, as in
-    `TokenBatches`. An epoch has as many batches as a pass over each corpus together.
+    `TokenBatches`. An epoch has as many batches as a pass over each corpus together. The corpora share their
+    buckets, but each has smaller last batches of its own: there may be a few more shapes than `max_shapes`.
 
     The stores, by the names of their corpora, are of one tokenizer; `stages` are what `parse_mixture`
     returned.
