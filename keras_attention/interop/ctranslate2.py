@@ -56,11 +56,11 @@ def export_ctranslate2(
     """Write a `Transformer` as a folder that `ctranslate2.Translator` loads.
 
     The logits are the same: the positions, the zero vector of the padding and start token, one table for
-    embedding and softmax (or two), any `key_dim` and `value_dim`, stacks of different depths, a target
-    vocabulary, a bias on the logits, which holds the tokens that are never produced. CTranslate2 takes
-    `tokenizer.tokens(text)`, adds the end token to sources itself, and returns such tokens. The tokenizer
-    is saved in the subfolder `tokenizer`; SentencePiece models of an imported one, as `source.spm` and
-    `target.spm`.
+    embedding and softmax (or two), any `key_dim` and `value_dim` of several heads, stacks of different
+    depths, a target vocabulary, a bias on the logits, which holds the tokens that are never produced.
+    CTranslate2 takes `tokenizer.tokens(text)`, adds the end token to sources itself, and returns such tokens.
+    The tokenizer is saved in the subfolder `tokenizer`; SentencePiece models of an imported one, as
+    `source.spm` and `target.spm`.
 
     The search is CTranslate2's own, which can choose another translation than `Translator`:
 
@@ -98,9 +98,9 @@ def export_ctranslate2(
 
     Raises:
         ImportError: If CTranslate2 is not installed.
-        ValueError: If CTranslate2 does not support the model (an activation, an SSRU), the model
-            has no spec, the tokenizer belongs to another model, `quantization` is unknown, or the path holds
-            anything but an exported model.
+        ValueError: If CTranslate2 does not support the model (an activation, an SSRU, a single head that is
+            narrow or wide), the model has no spec, the tokenizer belongs to another model, `quantization` is
+            unknown, or the path holds anything but an exported model.
 
     Example:
 
@@ -171,6 +171,14 @@ def check_exportable(spec: TransformerSpec) -> None:
         raise ValueError(
             f"CTranslate2 has no activation {activation!r}; it has {', '.join(ACTIVATIONS)}. A model "
             "with another one cannot be exported."
+        )
+    heads, width, key_dim, value_dim = (
+        options[name] for name in ("num_heads", "hidden_dim", "key_dim", "value_dim")
+    )
+    if heads == 1 and max(key_dim, value_dim) != width:
+        raise ValueError(
+            f"CTranslate2 has a single head of the width D={width} alone, and this model one of K={key_dim}, "
+            f"U={value_dim}: it cannot be exported. Translate with `Translator`."
         )
 
 

@@ -79,7 +79,8 @@ class MarianFiles:
             while name in taken:
                 name += "_"
             if old is not None and old != pad:
-                name = tokenizer.id_to_token(old, side)
+                own = tokenizer.id_to_token(old, side)
+                name = name if own in special.values() else own
             pieces.append(special.get(new, name))
         return pieces
 

@@ -163,4 +163,7 @@ def test_refuses_what_cannot_be_exported(tokenizer, tmp_path):
     other = Transformer(9, **SMALL)
     with pytest.raises(ValueError, match="vocabulary_size 9, the tokenizer 23"):
         export_ctranslate2(other, tokenizer, folder)
+    narrow = {**SMALL, "num_heads": 1, "key_dim": 3}
+    with pytest.raises(ValueError, match="single head of the width"):
+        export_ctranslate2(Transformer(23, **narrow), tokenizer, folder)
     assert not folder.exists()

@@ -15,7 +15,7 @@ from keras_attention.spec.files import save_spec
 from keras_attention.spec.parts import PositionsSpec
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.files import DamagedFile
-from tests.helpers import changed_copies
+from tests.helpers import changed_copies, sentence_piece_model
 from tests.interop.conftest import (
     SOURCES,
     TARGETS,
@@ -354,6 +354,34 @@ def test_an_export_of_ours_comes_back(options, tmp_path):
             weights["embedding.embeddings"][0] = 0.0
         for path, weight in weights.items():
             np.testing.assert_array_equal(found.spec.weights()[path], weight, path)
+
+
+def of_sentence_piece(texts, **options):
+    """A small "bpe" tokenizer, of whose pieces most are bytes."""
+    return Tokenizer(sentence_piece_model(texts * 5, 300, model_type="bpe", **options))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_small_tokenizers_with_bytes_come_back(number, tmp_path):
+    """One whose ids are those of another program, and one for each side."""
+    ids = {"pad_id": 3, "eos_id": 2, "unk_id": 0, "bos_id": 1} if number == 1 else {"bos_id": -1}
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, **ids, "byte_fallback": True}
+    source = target = of_sentence_piece(SOURCES + TARGETS, **ids)
+    options = {"suppressed_token_ids": (source.pad_token_id,)}
+    if number == 2:
+        target = of_sentence_piece([text.upper() for text in TARGETS], **ids)
+        options["target_vocabulary"] = target.vocabulary_size
+    special = {name: getattr(source, name) for name in ("pad_token_id", "end_token_id")}
+    spec = random_spec(
+        source.vocabulary_size, **special, **options, start_token_id=source.pad_token_id
+    )
+    folder = export_ctranslate2(spec, source, tmp_path / "model", target_tokenizer=target)
+    found = Translator.from_preset(folder, engine="numpy", beam_size=1, max_extra_length=3)
+    oracle, ended = SpecOracle(spec), source.end_token_id
+    wanted = [
+        target.decode(oracle.greedy([*ids, ended], len(ids) + 4)) for ids in source.encode(SOURCES)
+    ]
+    assert found(SOURCES) == wanted
 
 
 @pytest.mark.parametrize("separate", [False, True])

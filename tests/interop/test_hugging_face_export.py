@@ -14,7 +14,7 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.presets import load
 from keras_attention.spec import SpecError
 from keras_attention.utils.files import DamagedFile
-from tests.helpers import log_probabilities
+from tests.helpers import log_probabilities, sentence_piece_model
 from tests.interop.conftest import SOURCES, TARGETS, write_marian_mt
 
 pytestmark = pytest.mark.backends("torch")
@@ -175,6 +175,19 @@ def test_ids_and_texts_of_marian_tokenizer(tokenizer, exported):
 
 
 EPSILONS = [name for name in VARIANTS if name.startswith("own_epsilon")]
+
+
+def test_pieces_that_are_called_as_special_tokens_are_there(tmp_path):
+    """The end token of the SentencePiece model has another name, and its piece "</s>" is text."""
+    names = {"pad_piece": "[PAD]", "eos_piece": "[EOS]", "unk_piece": "[UNK]"}
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "user_defined_symbols": ["</s>"]}
+    tokenizer = Tokenizer(sentence_piece_model(SOURCES * 5, 40, **names, **ids))
+    export_hugging_face(make_model(tokenizer), tokenizer, tmp_path / "model")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    vocabulary = json.loads((tmp_path / "model" / "vocab.json").read_text())
+    # OPUS-MT's order; padding has a logit, and so a row, too.
+    assert sorted(vocabulary.values()) == [*range(tokenizer.vocabulary_size + 1)]
+    assert [theirs(text)["input_ids"][-1] for text in SOURCES] == [0] * len(SOURCES)
 
 
 @pytest.mark.parametrize("name", ["paper", "pre_norm", "untied", "two_vocabularies", *EPSILONS])

@@ -29,8 +29,8 @@ OTHER_FILES = (".json", ".txt", ".bin", ".md")
 LARGEST_MODEL = 2**26  # bytes
 # Words in the path of a model of one side.
 SIDE_NAMES = {"source": ("source", "src"), "target": ("target", "tgt", "trg")}
-# Fills up the vocabulary of M2M-100 and NLLB.
-FILLING = re.compile(r"madeupword\d+")
+# What no text tells a SentencePiece model by: it fills up the vocabulary of M2M-100 and NLLB, or is a byte.
+FILLING = re.compile(r"madeupword\d+|<0x[0-9A-F]{2}>")
 
 
 def sniff(folder: Path) -> bool:
