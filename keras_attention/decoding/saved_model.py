@@ -104,6 +104,7 @@ def export_saved_model(
     with atomic_folder(path, replace=overwrite) as partial:
         write_graph(spec.map_weights(as_array), tokenizer, rules, lengths, partial)
         search = {"beam_size": beam_size, "length_penalty": length_penalty}
+        search["max_extra_length"] = max_extra_length
         write_manifest(partial, "saved_model", languages, search=search)
     return path
 

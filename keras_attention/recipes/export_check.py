@@ -10,13 +10,14 @@ from typing import Annotated, Any, NamedTuple
 
 from keras_attention.data.normalization import normalize
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.pretrained import NOT_EXPORTED
 from keras_attention.decoding.translator import Translator
 from keras_attention.engine.select import is_installed
 from keras_attention.interop.export_folder import EXPORT, TARGET_TOKENIZER_FOLDER, TOKENIZER_FOLDER
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.arguments import Has, checked
 from keras_attention.utils.checks import check_has
-from keras_attention.utils.sides import encode_side, piece_of, target_size_of
+from keras_attention.utils.sides import encode_side, end_of, piece_of, start_of, target_size_of
 
 # Greedy search has the same rules in all programs. They compute in float32.
 SEARCH: dict[str, Any] = {"beam_size": 1, "precision": "float32", "show_progress": False}
@@ -115,9 +116,8 @@ def check_export(
             "There is no sentence to translate: `texts`, or else the model's card, must have one."
         )
     manifest, programs, not_installed = programs_of(folder)
-    plain = dict.fromkeys(("constraint", "sampling", "restrictions", "glossary", "split_sentences"))
-    own_search = manifest.get("search", {})
-    changes: dict[str, Any] = {**SEARCH, **own_search, **plain, "engine": "auto"}
+    plain: dict[str, Any] = {**dict.fromkeys(NOT_EXPORTED), "break_loops": False}
+    changes = {**SEARCH, **manifest.get("search", {}), **plain, "engine": "auto"}
     original = dataclasses.replace(translator, **changes)
     wanted = original(full)
     differences = {
@@ -165,13 +165,17 @@ def _ctranslate2(folder: Path, texts: list[str], original: Translator) -> list[s
         target = Tokenizer.load(folder / TARGET_TOKENIZER_FOLDER)
     ids_of = {piece_of(target, i, "target"): i for i in range(target_size_of(target))}
     program = ctranslate2.Translator(str(folder), compute_type="default")
+    language = [piece_of(target, i, "target") for i in start_of(target)]
     results = []
     for ids in encode_side(source, texts, "source"):
         (found,) = program.translate_batch(
             [[piece_of(source, i, "source") for i in ids]],
+            [language],
             beam_size=1,
             # The end token of the source counts for ours.
-            max_decoding_length=len(ids) + 1 + original.max_extra_length,
+            max_decoding_length=len(ids)
+            + len(end_of(source, "source"))
+            + original.max_extra_length,
             min_decoding_length=0,
             max_input_length=0,
         )

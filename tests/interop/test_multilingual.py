@@ -9,7 +9,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention import Tokenizer, Transformer, Translator, check_export
 from keras_attention.cli import attention
 from keras_attention.cli.main import main as command
 from keras_attention.cli.translate import main
@@ -425,6 +425,8 @@ def test_ctranslate2(kind, made, tmp_path):
         ours = [tokenizer.id_to_token(i) for i in best.token_ids]
         expected = found.hypotheses[0]
         assert ours == expected[: len(ours)] and len(ours) >= len(expected) - 1
+    exported = translator.export(tmp_path / "exported", "ctranslate2")
+    assert check_export(translator, exported, TEXTS).passed
 
 
 def test_command(made, tmp_path):
