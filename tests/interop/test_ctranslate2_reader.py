@@ -116,23 +116,23 @@ def write_model(
     spec.save(str(folder))
 
 
-def check_scores(folder, sources, targets, tolerance=TOLERANCE, positions="as_trained"):
-    """The log-probability of every token of given targets, which are lists of tokens."""
-    spec, tokenizer, *_ = load(folder, positions)
-    theirs = open_translator(folder).score_batch(sources, targets)
-    oracle, spread = SpecOracle(spec), []
-    for source, target, expected in zip(sources, targets, theirs, strict=True):
-        ids = tokenizer.encode(" ".join(source)) if isinstance(source, list) else source
-        ids = [*ids, tokenizer.end_token_id] if tokenizer.ends_source else ids
-        wanted = [*tokenizer.encode(" ".join(target), side="target"), tokenizer.end_token_id]
-        found = oracle.log_probabilities(ids, wanted)
-        np.testing.assert_allclose(found, expected.log_probs, atol=tolerance, rtol=tolerance)
-        spread.extend(found)
-    assert np.std(spread) > 0.5
-
-
 SENTENCES = [["a1", "a5", "a5", "a0", "nothing"], ["a8"], ["a2", "a3", "a4", "a7", "a6", "a1"]]
 TRANSLATIONS = [["b4", "b0", "b5"], ["b1", "b1", "what"], ["b3"]]
+
+
+def check_scores(folder, targets=TRANSLATIONS):
+    """The log-probability of every token of given targets."""
+    spec, tokenizer, *_ = load(folder)
+    theirs = open_translator(folder).score_batch(SENTENCES, targets)
+    oracle, spread = SpecOracle(spec), []
+    for source, target, expected in zip(SENTENCES, targets, theirs, strict=True):
+        end = [tokenizer.end_token_id]
+        ids = tokenizer.encode(" ".join(source)) + end * tokenizer.ends_source
+        wanted = tokenizer.encode(" ".join(target), side="target") + end
+        found = oracle.log_probabilities(ids, wanted)
+        np.testing.assert_allclose(found, expected.log_probs, atol=TOLERANCE, rtol=TOLERANCE)
+        spread.extend(found)
+    assert np.std(spread) > 0.5
 
 
 @pytest.mark.parametrize(
@@ -146,50 +146,43 @@ TRANSLATIONS = [["b4", "b0", "b5"], ["b1", "b1", "what"], ["b3"]]
 def test_scores_with_two_vocabularies(pre_norm, config, tmp_path):
     """Its positions are computed, and count from 1."""
     write_model(tmp_path / "model", pre_norm, **config)
-    check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
-    spec, tokenizer, *_ = load(tmp_path / "model")
+    check_scores(tmp_path / "model")
+    found = load(tmp_path / "model")
+    spec, tokenizer, *_ = found
     assert (spec.vocabulary_size, spec.target_vocabulary_size) == (14, 11)
     assert (tokenizer.vocabulary_size, tokenizer.target_vocabulary_size) == (14, 11)
     assert tokenizer.ends_source == ("add_source_eos" in config)
     assert spec.options()["num_layers"] == (2, 1)
-
-
-def test_scores_with_one_vocabulary_and_two_tables(tmp_path):
-    write_model(tmp_path / "model", shared=True)
-    targets = [["a4", "a0", "a5"], ["a1", "a1", "what"], ["a3"]]
-    check_scores(tmp_path / "model", SENTENCES, targets)
-
-
-@pytest.mark.parametrize(
-    "kind, start",
-    [
-        *(("int8", "<s>"), ("int8", "</s>"), ("int8_float16", "<s>"), ("int16", "</s>")),
-        *(("float16", "<s>"), ("bfloat16", "<s>")),
-    ],
-)
-def test_stored_types(kind, start, tmp_path):
-    """CTranslate2 turns the same stored numbers into float32."""
-    write_model(tmp_path / "model", quantization=kind, decoder_start_token=start)
-    check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
-
-
-def test_a_scale_above_what_8_bits_hold(tmp_path):
-    write_model(tmp_path / "model", quantization="int8", scale=900.0)
-    check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
+    assert found.model_options == {"dropout": 0.0}  # It is not known.
 
 
 # What quickmt-train sets if nobody asks for something else.
 MODERN = {"rms_norm": True, "gated": True, "activation": "GELU", "add_source_bos": True}
 
 
+SMALL = {"positions": np.random.default_rng(1).normal(0.0, 1e-3, (9, 12)).astype("float32")}
+
+
 @pytest.mark.parametrize(
-    "changes", [{}, {"pre_norm": False}, {"activation": "SWISH", "scale": 1e-3}]
+    "changes",
+    [
+        {"shared": True},  # one vocabulary, but two tables
+        # CTranslate2 turns the same stored numbers into float32.
+        *({"quantization": kind} for kind in ("int8", "int8_float16", "float16", "bfloat16")),
+        *({"quantization": kind, "decoder_start_token": "</s>"} for kind in ("int8", "int16")),
+        {"quantization": "int8", "scale": 900.0},  # more than 8 bits hold
+        {**MODERN, **SMALL},
+        {**MODERN, **SMALL, "pre_norm": False},
+        # Inputs so small that the epsilon of an RMSNorm, another than a layer norm's, decides.
+        {**MODERN, **SMALL, "activation": "SWISH", "scale": 1e-3},
+    ],
+    ids=lambda changes: "+".join(map(str, changes)),
 )
-def test_scores_of_rms_norms_and_gates(changes, tmp_path):
-    """The last with inputs so small that the epsilon of an RMSNorm, another than a layer norm's, decides."""
-    small = np.random.default_rng(1).normal(0.0, 1e-3, (9, 12)).astype("float32")
-    write_model(tmp_path / "model", positions=small, **{**MODERN, **changes})
-    check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
+def test_scores(changes, tmp_path):
+    write_model(tmp_path / "model", **changes)
+    letter = "a" if "shared" in changes else "b"
+    targets = [[token.replace("b", letter) for token in each] for each in TRANSLATIONS]
+    check_scores(tmp_path / "model", targets)
 
 
 @pytest.mark.parametrize("engine", ["torch", "numba", "numpy"])
@@ -270,7 +263,7 @@ def read_variables(folder):
 def test_old_format(integers, tmp_path):
     write_model(tmp_path / "new")
     old_format(tmp_path / "new", tmp_path / "old", integers)
-    check_scores(tmp_path / "old", SENTENCES, TRANSLATIONS)
+    check_scores(tmp_path / "old")
 
 
 @pytest.mark.parametrize("positions", ["as_trained", "as_transformers"])
@@ -288,32 +281,18 @@ def test_marian_mt_by_its_own_converter(positions, marian_mt, tmp_path):
     assert tokenizer.decode(tokenizer.encode("das Haus", side="target")) == "das Haus"
     if positions == "as_trained":
         return
-    ids = tokenizer.encode(SOURCES)
-    targets = [
-        [*row, 1]
-        for row in tokenizer.encode(["das alte Haus", "Hund", "x", "ein Hund"], side="target")
-    ]
-
-    def tokens(row, side):
-        return [tokenizer.id_to_token(i, side) for i in row]
-
+    texts = ["das alte Haus", "Hund", "x", "ein Hund"]
     theirs = open_translator(folder).score_batch(
-        [tokens([*row, 1], "source") for row in ids],
-        [tokens(row[:-1], "target") for row in targets],
+        [[*tokenizer.tokens(text), "</s>"] for text in SOURCES],
+        [tokenizer.tokens(text, "target") for text in texts],
     )
-    oracle = SpecOracle(spec)
-    for source, target, expected in zip(ids, targets, theirs, strict=True):
-        found = oracle.log_probabilities([*source, 1], target)
-        np.testing.assert_allclose(found, expected.log_probs, atol=TOLERANCE, rtol=TOLERANCE)
     # The folder of transformers gives the same model: ids are others.
-    other = load(marian_mt, positions)
-    source = [*other.tokenizer.encode(SOURCES[0]), 0]
-    target = [*other.tokenizer.encode("das alte Haus", side="target"), 0]
-    np.testing.assert_allclose(
-        SpecOracle(other.spec).log_probabilities(source, target),
-        oracle.log_probabilities([*ids[0], 1], targets[0]),
-        atol=TOLERANCE,
-    )
+    for model, end in ((load(folder, positions), 1), (load(marian_mt, positions), 0)):
+        oracle, own = SpecOracle(model.spec), model.tokenizer
+        for source, text, expected in zip(SOURCES, texts, theirs, strict=True):
+            ids = own.encode(source), own.encode(text, side="target")
+            found = oracle.log_probabilities(*([*row, end] for row in ids))
+            np.testing.assert_allclose(found, expected.log_probs, atol=TOLERANCE, rtol=TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -394,29 +373,18 @@ def test_an_export_of_marian_mt_comes_back(separate, spm, tmp_path):
     export_ctranslate2(wanted.spec, wanted.tokenizer, folder, overwrite=True)
     found = load(folder)
     translations = ["das alte Haus ist rot", "ein Hund", "x ½", "die Katze"]
-    ours, theirs = (
-        [],
-        open_translator(folder).score_batch(
-            [wanted.tokenizer.tokens(text) for text in SOURCES],
-            [wanted.tokenizer.tokens(text, side="target") for text in translations],
-        ),
+    theirs = open_translator(folder).score_batch(
+        [wanted.tokenizer.tokens(text) for text in SOURCES],
+        [wanted.tokenizer.tokens(text, side="target") for text in translations],
     )
+    # CTranslate2 gives the padding token, which is never produced, no share of the probability.
     for model in (wanted, found):
         tokenizer, oracle = model.tokenizer, SpecOracle(model.spec)
         end = tokenizer.end_token_id
-        ours.append(
-            [
-                oracle.log_probabilities(
-                    [*tokenizer.encode(source), end],
-                    [*tokenizer.encode(target, side="target"), end],
-                )
-                for source, target in zip(SOURCES, translations, strict=True)
-            ]
-        )
-    for of_wanted, of_found, expected in zip(*ours, theirs, strict=True):
-        # CTranslate2 gives the padding token, which is never produced, no share of the probability.
-        np.testing.assert_allclose(of_found, of_wanted, atol=TOLERANCE)
-        np.testing.assert_allclose(of_found, expected.log_probs, atol=TOLERANCE, rtol=TOLERANCE)
+        for source, target, expected in zip(SOURCES, translations, theirs, strict=True):
+            ids = tokenizer.encode(source), tokenizer.encode(target, side="target")
+            ours = oracle.log_probabilities(*([*row, end] for row in ids))
+            np.testing.assert_allclose(ours, expected.log_probs, atol=TOLERANCE, rtol=TOLERANCE)
     assert found.tokenizer.decode(found.tokenizer.encode("das Haus", side="target")) == "das Haus"
 
 
@@ -524,11 +492,6 @@ def test_a_package_of_argos_says_its_languages(tmp_path):
     ):
         (tmp_path / "metadata.json").write_text(json.dumps(said))
         assert load(tmp_path).card == card
-
-
-def test_dropout_is_not_known(tmp_path):
-    write_model(tmp_path / "model")
-    assert load(tmp_path / "model").model_options == {"dropout": 0.0}
 
 
 def test_aren():
