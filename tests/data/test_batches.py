@@ -103,6 +103,7 @@ class TestContent:
             assert found == dict.fromkeys(range(len(CAPTIONS)), 1)
             assert padding_rows <= 24 * (num_replicas - 1)
 
+
 class TestShapes:
     @pytest.mark.parametrize(
         "batch_tokens, num_replicas, max_shapes", [(300, 1, 24), (1500, 4, 24), (4096, 1, 5)]

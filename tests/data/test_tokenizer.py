@@ -214,6 +214,7 @@ def test_wrong_dropout_is_refused(bpe, word_pieces, dropout, seed):
     with pytest.raises(ValueError, match="'bpe' tokenizer"):
         word_pieces.encode("fox", dropout=0.1, seed=0)
 
+
 class TestDecode:
     def test_stops_at_end_and_skips_padding(self, bpe):
         fox, dog = bpe.encode(["fox", "dog"])

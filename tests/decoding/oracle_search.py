@@ -49,7 +49,7 @@ SEARCHES = [
     (7, 0.6, "best"),
     (7, 0.6, "n_best"),
 ]
-LIMITS = [4, 5, 1, 3, 5, 2, 5, 4, 5, 5, 5]
+LIMITS = [4, 5, 1, 3, 5, 2, 5, 4, 0, 5, 5]
 
 
 def penalty(length: int, alpha: float) -> float:
@@ -98,7 +98,7 @@ def slow_beam_search(log_probabilities, vocabulary_size, end, limit, alpha, beam
             break
     if finished:
         return [(score, tokens, True) for score, tokens in finished], steps
-    return [(total, tokens, False) for total, tokens in alive], steps
+    return [(total, tokens, False) for total, tokens in alive if tokens], steps
 
 
 def greedy(log_probabilities, end, limit):

@@ -18,7 +18,6 @@ from tests.decoding.oracle_search import (
     assert_same,
     every_hypothesis,
     greedy,
-    penalty,
 )
 
 BACKEND = keras.backend.backend()
@@ -89,26 +88,6 @@ def test_example_finished_after_each_step():
     got = search(example_step([99] * 5), {}, [1, 2, 3, 4, 5], 2, stop="n_best")
     for slots, expected in zip(got, [second[:1], second, last, last, last], strict=True):
         assert_same(slots, expected)
-
-
-@pytest.mark.backends("torch")
-def test_example_alive_after_each_step():
-    """Four sentences; what is alive after 1, 2, .. 4 steps is made to end in the next one."""
-    alive = [
-        [(-0.51082562, (A,)), (-1.38629436, (B,))],
-        [(-1.10866262, (A, B)), (-1.42711636, (A, A))],
-        [(-1.80180981, (A, B, B)), (-2.02495336, (A, A, B))],
-        # The other one alive would score -2.0006, less than the EOS of step 1.
-        [(-2.49495699, (A, B, B, B))],
-    ]
-    got = search(example_step([1, 2, 3, 4]), {}, [6] * 4, 2, stop="n_best")
-    for after, slots in enumerate(got, start=1):
-        ended = [
-            (x / penalty(after + 1, 0.6), (*tokens, EOS), True) for x, tokens in alive[after - 1]
-        ]
-        if after == 4:
-            ended = [(-1.60481967, (A, B, EOS), True), *ended]
-        assert_same(slots, ended)
 
 
 @pytest.mark.parametrize("stop, calls", [("best", 4), ("n_best", 5), ("n_best_2017", 5)])
@@ -243,28 +222,6 @@ def test_slow_search_cases_differ():
         assert other != normal
 
 
-@pytest.mark.parametrize("beam_size", [3, *[1] * (BACKEND == "torch")])
-def test_a_sentence_does_not_depend_on_its_neighbours(beam_size):
-    limits = [5, 2, 4, 0, 5, 3]
-    tables = Tables(seed=19, num_sentences=6, vocabulary_size=4)
-    step = history_step(tables, 5)
-
-    def run(limits):
-        cache = history_cache(6, beam_size, 5)
-        return beam_search(
-            step, cache, limits, beam_size,
-            start_token_id=0, end_token_id=1, stop="n_best", max_length=5,
-        )  # fmt: skip
-
-    run = compile_for_inference(run, built_layer())
-    together = as_list(run(np.array(limits, "int32")))
-    assert together[3] == [], "a limit of 0 is never searched"
-    for chosen in range(6):
-        # The others are cut off at once: the loop ends when the chosen one does.
-        alone = [limit if sentence == chosen else 0 for sentence, limit in enumerate(limits)]
-        assert as_list(run(np.array(alone, "int32")))[chosen] == together[chosen]
-
-
 def test_larger_buffers_change_nothing():
     tables = Tables(seed=23, num_sentences=4, vocabulary_size=4)
     step = history_step(tables, 6)
@@ -340,11 +297,6 @@ def constant_step(logits):
         return ops.broadcast_to(row, (*token_ids.shape, len(logits))), cache
 
     return step
-
-
-def test_limit_reached_gives_the_alive_with_plain_log_probability():
-    (got,) = search(constant_step([math.log(0.7), -np.inf, math.log(0.3)]), {}, [2], 2)
-    assert_same(got, [(2 * math.log(0.7), (0, 0), False), (math.log(0.7 * 0.3), (0, 2), False)])
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])

@@ -1,6 +1,5 @@
 """The search over shared buffers: against every hypothesis and the slow search, in pure NumPy."""
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -129,18 +128,6 @@ def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, monkeypat
         assert rows == wanted[1:], "the others' state is copied when a quarter is done"
 
 
-def test_a_sentence_does_not_depend_on_its_neighbours():
-    limits = [5, 2, 4, 0, 5, 3]
-    tables = Tables(seed=19, num_sentences=6, vocabulary_size=4)
-    together, _ = search(tables, limits, 3, end=1, stop="n_best", max_length=6)
-    assert together[3] == [], "a limit of 0 is never searched"
-    for chosen in range(6):
-        alone = [limit if sentence == chosen else 0 for sentence, limit in enumerate(limits)]
-        got, decoder = search(tables, alone, 3, end=1, stop="n_best", max_length=6)
-        assert got[chosen] == together[chosen]
-        assert {rows for rows, _ in decoder.steps} <= {1}
-
-
 class ConstantTables:
     def __init__(self, logits, num_sentences=1):
         logits = np.array(logits, "float64")
@@ -149,11 +136,6 @@ class ConstantTables:
 
     def log_probabilities(self, sentence, prefix):
         return self.row
-
-
-def test_limit_reached_gives_the_alive_with_plain_log_probability():
-    (got,), _ = search(ConstantTables([math.log(0.7), -np.inf, math.log(0.3)]), [2], 2, end=1)
-    assert_same(got, [(2 * math.log(0.7), (0, 0), False), (math.log(0.7 * 0.3), (0, 2), False)])
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, export_ctranslate2
-from keras_attention.cli.main import main
 from keras_attention.data.presets import is_preset
 from keras_attention.interop import hub
 from keras_attention.recipes.order import save_model
@@ -73,24 +72,6 @@ def test_another_programs_folder(run, exported):
     assert found(TEXTS) == original(TEXTS)
     model = Transformer.from_preset(exported)
     assert Translator(model, found.tokenizer, engine="plain", **OPTIONS)(TEXTS) == original(TEXTS)
-
-
-@pytest.mark.backends("torch")
-def test_commands_take_a_preset(exported, run, tmp_path, capsys):
-    text = tmp_path / "text"
-    text.write_text("\n".join(TEXTS) + "\n")
-    expected = Translator.from_preset(exported, beam_size=2)(TEXTS)
-    main(["translate", str(exported), "--input", str(text), "--beam-size", "2"])
-    assert capsys.readouterr().out.splitlines() == expected
-    given = []
-    for name, line in {"source": TEXTS[0], "target": "a dog"}.items():
-        (tmp_path / name).write_text(line + "\n")
-        given += [f"--{name}-file", str(tmp_path / name)]
-    scores = []
-    for model in (exported, run):
-        main(["score", str(model), *given])
-        scores.append(float(capsys.readouterr().out))
-    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
 @pytest.mark.backends("torch")

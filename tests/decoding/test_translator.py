@@ -348,55 +348,27 @@ def test_settings_cannot_change_under_the_compiled_search(copier):
 
 
 @pytest.mark.backends("torch")
-def test_translate_file(copier, tmp_path):
+def test_translate_file(copier, tmp_path, monkeypatch):
+    """Whole or not at all, and in the place of no other file."""
     source, destination = tmp_path / "source.txt", tmp_path / "translated.txt"
     source.write_bytes(b"\xef\xbb\xbfbed\r\n\ncabin\n")  # As Windows marks UTF-8.
-    copier.translate_file(source, destination)
-    lines = destination.read_text(encoding="utf-8").split("\n")
-    assert lines == ["bed", "", "cabin", ""]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source.txt", "translated.txt"]
-
-
-@pytest.mark.backends("torch")
-def test_translate_file_that_is_not_text(copier, tmp_path):
-    source = tmp_path / "source.txt"
-    source.write_bytes(b"bed\nca\xffin\n")
-    with pytest.raises(
-        ValueError, match=r"source.txt', line 2, byte 3 of the line: 0xFF is not UTF-8"
-    ):
-        copier.translate_file(source, tmp_path / "translated.txt")
-    with pytest.raises(ValueError, match="no folder .*nowhere"):
-        copier.translate_file(source, tmp_path / "nowhere" / "translated.txt")
-
-
-@pytest.mark.backends("torch")
-def test_interruption_leaves_nothing(copier, tmp_path, monkeypatch):
-    source, destination = tmp_path / "source.txt", tmp_path / "translated.txt"
-    source.write_text("bed\ncabin\n")
 
     def interrupt(self, ids):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(LetterTokenizer, "decode", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            copier.translate_file(source, destination)
+        copier.translate_file(source, destination)
     assert list(tmp_path.iterdir()) == [source]
-    assert copier(["bed"]) == ["bed"]
-
-
-@pytest.mark.backends("torch")
-def test_no_file_is_replaced(copier, tmp_path):
-    source, other = tmp_path / "source.txt", tmp_path / "other.txt"
-    for path in (source, other):
-        path.write_text("bed\n")
-    with pytest.raises(ValueError, match="other.txt' exists"):
-        copier.translate_file(source, other)
-    with pytest.raises(ValueError, match="source.txt' is both a file to read"):
-        copier.translate_file(source, tmp_path / "." / "source.txt")
-    with pytest.raises(ValueError, match="device"):
-        copier.translate_file(source, "/dev/null")
-    assert source.read_text() == other.read_text() == "bed\n"
+    copier.translate_file(source, destination)
+    for wrong, message in (
+        (destination, "translated.txt' exists"),
+        (source, "both a file to read"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            copier.translate_file(source, wrong)
+    assert destination.read_text(encoding="utf-8") == "bed\n\ncabin\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source.txt", "translated.txt"]
 
 
 def noted(monkeypatch):

@@ -9,7 +9,6 @@ import pytest
 
 from keras_attention import corpus_bleu, evaluation_report, write_report
 from keras_attention.evaluation import Sentences, System, report_text
-from keras_attention.evaluation import report as report_module
 from keras_attention.utils.files import read_json, write_json
 from tests.evaluation.test_comparison import REFERENCES as LINES
 
@@ -216,18 +215,3 @@ def test_nothing_of_another_run_is_overwritten(tmp_path, files, config, message)
     with pytest.raises(ValueError, match=message):
         write_report(report, tmp_path, config)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == files
-
-
-def test_an_interrupted_write_leaves_the_old_report(tmp_path, monkeypatch):
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    _, report = make_report(["run/update-2"])
-    write_report(report, tmp_path)
-    before = (tmp_path / "report.json").read_text()
-
-    def full(path, text):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(report_module, "write_atomically", full)
-    with pytest.raises(OSError, match="No space"):
-        write_report({**report, "sentences": 9}, tmp_path)
-    assert (tmp_path / "report.json").read_text() == before

@@ -12,7 +12,6 @@ import pytest
 from keras_attention import Tokenizer, Transformer, Translator, check_export
 from keras_attention.cli import attention
 from keras_attention.cli.main import main as command
-from keras_attention.cli.translate import main
 from keras_attention.data.alignments import word_positions
 from keras_attention.data.presets import load
 from keras_attention.utils.sides import encode_ended
@@ -57,12 +56,7 @@ def lines(number):
     words = " ".join(TEXTS).split()
     found = [
         *TEXTS,
-        "",
-        "  two   spaces ",
-        "ﬁne ½ ①",
-        "☃ snow ☃☃",
-        "e\u0301 \u00ad soft",
-        "ＡＢ １２",
+        *("", "  two   spaces ", "ﬁne ½ ①", "☃ snow ☃☃", "e\u0301 \u00ad soft", "ＡＢ １２"),
     ]
     for row in range(number):
         pool, size = (words, 9) if row % 2 else (letters, 30)
@@ -71,8 +65,22 @@ def lines(number):
 
 
 def sentence_pieces(model_type="bpe"):
-    options = {"model_type": model_type, "character_coverage": 0.99}
-    return sentence_piece_model(TEXTS * 5, 460, **options)
+    return sentence_piece_model(TEXTS * 5, 460, model_type=model_type, character_coverage=0.99)
+
+
+def in_pair(kind):
+    """Options of a call and words of a command: the first two languages of a model."""
+    options = dict(zip(("source_language", "target_language"), CODES[kind], strict=False))
+    return options, [f"--{name.replace('_', '-')}={code}" for name, code in options.items()]
+
+
+def run(*words):
+    command(list(map(str, words)))
+
+
+def write_texts(path, texts):
+    path.write_text("".join(f"{text}\n" for text in texts))
+    return path
 
 
 def write_model(folder, kind, **changes):
@@ -258,10 +266,9 @@ def test_translations(kind, engine, made):
 
 def test_what_is_asked_of_a_translation(made):
     """A prefix stands behind the code; banned words and empty texts know nothing of it."""
-    folder, network, theirs = made["nllb"]
-    source, target, _ = CODES["nllb"]
-    options = {"source_language": source, "target_language": target, "max_extra_length": EXTRA}
-    translator = made_translator(folder, "torch", 2, **options)
+    folder, *_ = made["nllb"]
+    target = CODES["nllb"][1]
+    translator = made_translator(folder, "torch", 2, **in_pair("nllb")[0])
     code, prefix = translator.tokenizer.languages[target], TEXTS[1][:10]
     begin = translator.tokenizer.encode(prefix, side="target")
     assert begin[0] == code and len(begin) > 2
@@ -276,18 +283,16 @@ def test_what_is_asked_of_a_translation(made):
 
 def test_loops_are_broken_in_the_languages_of_the_call(made):
     folder, *_ = made["nllb"]
-    source, target, _ = CODES["nllb"]
     translator = made_translator(folder, "torch", 1, break_loops=True)
-    found = translator.translate(TEXTS, source_language=source, target_language=target)
+    found = translator.translate(TEXTS, **in_pair("nllb")[0])
     assert any(best.had_loop for [best] in found)
-    code = translator.tokenizer.languages[target]
+    code = translator.tokenizer.languages[CODES["nllb"][1]]
     assert {best.token_ids[0] for [best] in found} == {code}
 
 
 def test_chosen_languages_are_kept(made, tmp_path):
     folder, *_ = made["m2m"]
-    options = {"source_language": "en", "target_language": "de"}
-    translator = made_translator(folder, "torch", 2, **options)
+    translator = made_translator(folder, "torch", 2, **in_pair("m2m")[0])
     kept = Translator.from_preset(
         translator.save_to_preset(tmp_path / "kept", sample=TEXTS[:2]), max_extra_length=EXTRA
     )
@@ -403,8 +408,7 @@ def test_ctranslate2(kind, made, tmp_path):
         config = tmp_path / "converted" / "config.json"
         said = {**json.loads(config.read_text()), "decoder_start_token": target}
         config.write_text(json.dumps(said))
-    options = {"source_language": source, "target_language": target}
-    translator = made_translator(made_folder, "torch", 1, **options)
+    translator = made_translator(made_folder, "torch", 1, **in_pair(kind)[0])
     tokenizer = translator.tokenizer
     theirs.src_lang = source
     tokens = [theirs.convert_ids_to_tokens(theirs(text)["input_ids"]) for text in TEXTS]
@@ -412,14 +416,10 @@ def test_ctranslate2(kind, made, tmp_path):
     assert [[*tokenizer.tokens(text), *end] for text in TEXTS] == tokens
     code = f"__{target}__" if kind == "m2m" else target
     begin = None if kind == "mbart" else [[code]]
-    their = ctranslate2.Translator(made_folder)
+    their, options = ctranslate2.Translator(made_folder), {"beam_size": 1, "return_end_token": True}
     for text, row in zip(TEXTS, tokens, strict=True):
         [found] = their.translate_batch(
-            [row],
-            begin,
-            beam_size=1,
-            max_decoding_length=len(row) + EXTRA,
-            return_end_token=True,
+            [row], begin, max_decoding_length=len(row) + EXTRA, **options
         )
         [best] = translator.translate(text)
         ours = [tokenizer.id_to_token(i) for i in best.token_ids]
@@ -431,19 +431,12 @@ def test_ctranslate2(kind, made, tmp_path):
 
 def test_command(made, tmp_path):
     folder, *_ = made["nllb"]
-    source, target, _ = CODES["nllb"]
-    (tmp_path / "lines.txt").write_text("".join(f"{text}\n" for text in TEXTS[:3]))
-    named = ["--source-language", source, "--target-language", target, "--beam-size", "2"]
-    files = ["--input", str(tmp_path / "lines.txt"), "--output", str(tmp_path / "found.txt")]
-    main([str(folder), *named, *files], "translate")
-    translator = Translator.from_preset(
-        folder, beam_size=2, source_language=source, target_language=target
-    )
+    options, named = in_pair("nllb")
+    lines = write_texts(tmp_path / "lines.txt", TEXTS[:3])
+    files = ["--input", lines, "--output", tmp_path / "found.txt"]
+    run("translate", folder, *named, "--beam-size", 2, *files)
+    translator = Translator.from_preset(folder, beam_size=2, **options)
     assert (tmp_path / "found.txt").read_text().splitlines() == translator(TEXTS[:3])
-    with pytest.raises(ValueError, match="give `target_language`"):
-        main([str(folder), *named[:2], *files[:2]], "translate")
-    with pytest.raises(ValueError, match="this one has no codes of languages"):
-        main(["demo_en_de", *named, *files[:2]], "translate")
 
 
 def test_a_server_translates_between_all_languages(made):
@@ -490,33 +483,24 @@ def test_a_server_translates_between_all_languages(made):
         paired(["one"], [translator], [("en", "de")])
 
 
-def test_other_commands(made, tmp_path, capsys, refused_by):
+def test_other_commands(made, tmp_path, refused_by):
     """What they write knows the languages; what they score was translated in them."""
     folder, *_ = made["m2m"]
-    named = ["--source-language", "en", "--target-language", "de"]
-    options = {"source_language": "en", "target_language": "de"}
+    options, named = in_pair("m2m")
     expected = made_translator(folder, "torch", 4, **options)(TEXTS[:3])
-    command(["preset", str(folder), str(tmp_path / "preset"), *named])
-    command(["export", str(folder), str(tmp_path / "ct2"), "--format", "ctranslate2", *named])
+    run("preset", folder, tmp_path / "preset", *named)
+    run("export", folder, tmp_path / "ct2", "--format", "ctranslate2", *named)
     for name in ("preset", "ct2"):
-        options = {
-            "beam_size": 4,
-            "length_penalty": 0.0,
-            "max_extra_length": EXTRA,
-            "engine": "torch",
-        }
-        assert Translator.from_preset(tmp_path / name, **options)(TEXTS[:3]) == expected
-    (tmp_path / "a.src").write_text("".join(f"{text}\n" for text in TEXTS[:3]))
-    translator = Translator.from_preset(folder, source_language="en", target_language="de")
-    (tmp_path / "a.trg").write_text("".join(f"{text}\n" for text in translator(TEXTS[:3])))
-    files = ["--source-file", str(tmp_path / "a.src"), "--reference-file", str(tmp_path / "a.trg")]
+        assert made_translator(tmp_path / name, "torch", 4)(TEXTS[:3]) == expected
+    source = write_texts(tmp_path / "a.src", TEXTS[:3])
+    target = write_texts(tmp_path / "a.trg", Translator.from_preset(folder, **options)(TEXTS[:3]))
+    files = ["--source-file", source, "--reference-file", target]
     report = tmp_path / "report.json"
-    command(["evaluate", str(folder), *files, *named, "--output", str(report)])
+    run("evaluate", folder, *files, *named, "--output", report)
     scores = json.loads(report.read_text())["systems"]["m2m"]["scores"]
     assert scores["chrf"]["score"] == pytest.approx(100)
-    capsys.readouterr()
-    for wrong in (["preset", str(folder), "new"], ["evaluate", str(folder), *files]):
-        assert "Did you mean 'de'" in refused_by(command, [*wrong, *named[:3], "dee"])
+    for wrong in (["preset", folder, "new"], ["evaluate", folder, *files]):
+        assert "Did you mean 'de'" in refused_by(run, *wrong, named[0], "--target-language=dee")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -537,26 +521,27 @@ def test_probabilities(kind, made, tmp_path, capsys, refused_by):
             found = network(**theirs([text], return_tensors="pt"), decoder_input_ids=shifted)
         scores = found.logits[0].log_softmax(-1)
         expected.append(float(sum(scores[t, token] for t, token in enumerate(ids))))
-    files = [tmp_path / "a.src", tmp_path / "a.trg"]
-    for file, texts in zip(files, zip(*pairs, strict=True), strict=True):
-        file.write_text("".join(f"{text}\n" for text in texts))
-    named = ["--source-language", source, "--target-language", target]
-    words = ["score", folder, "--source-file", files[0], "--target-file", files[1], *named]
-    command(list(map(str, words)))
+    source_file, target_file = (
+        write_texts(tmp_path / name, texts)
+        for name, texts in zip(("a.src", "a.trg"), zip(*pairs, strict=True), strict=True)
+    )
+    options, named = in_pair(kind)
+    words = ["score", folder, "--source-file", source_file, "--target-file", target_file, *named]
+    run(*words)
     assert [*map(float, capsys.readouterr().out.split())] == pytest.approx(expected, abs=1e-3)
-    command(list(map(str, [*words, "--output-dir", tmp_path / "scores"])))
+    if kind != "nllb":
+        return
+    run(*words, "--output-dir", tmp_path / "scores")
     found = (tmp_path / "scores" / "a.trg").read_text().split()
     assert [*map(float, found)] == pytest.approx(expected, abs=1e-3)
-    words = ["translate", folder, "--input", files[0], "--output-dir", tmp_path / "texts", *named]
-    command(list(map(str, [*words, "--break-loops"])))
-    options = {"source_language": source, "target_language": target, "break_loops": True}
-    translator = Translator.from_preset(folder, **options)
+    words = ["--input", source_file, "--output-dir", tmp_path / "texts", *named, "--break-loops"]
+    run("translate", folder, *words)
+    translator = Translator.from_preset(folder, break_loops=True, **options)
     found = (tmp_path / "texts" / "a.src").read_text().splitlines()
     assert found == translator([text for text, _ in pairs])
-    for words in (["score"], ["attention", TEXTS[0]]):
-        assert f"Did you mean '{target}'" in refused_by(
-            command, [words[0], str(folder), *words[1:], *named[:3], f"{target}x"]
-        )
+    for words in (["score", folder], ["attention", folder, TEXTS[0]]):
+        wrong = [*words, named[0], f"--target-language={target}x"]
+        assert f"Did you mean '{target}'" in refused_by(run, *wrong)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -564,10 +549,10 @@ def test_a_code_is_no_word(kind, made, tmp_path):
     """Words are numbered as in the text, wherever the tokenizer puts the code."""
     folder, *_ = made[kind]
     source, target, _ = CODES[kind]
-    page = tmp_path / "page.html"
-    named = ["--source-language", source, "--target-language", target]
-    command(["attention", str(folder), TEXTS[0], TEXTS[1], *named, "--output", str(page)])
-    assert TEXTS[0] in page.read_text("utf-8")
+    if kind == "nllb":
+        page = tmp_path / "page.html"
+        run("attention", folder, TEXTS[0], TEXTS[1], *in_pair(kind)[1], "--output", page)
+        assert TEXTS[0] in page.read_text("utf-8")
     translator = made_translator(folder, "torch", 1).in_languages(source, target)
     tokenizer = translator.tokenizer
     links = [(2, 1), (11, 7)]
@@ -595,8 +580,7 @@ def test_the_page_to_try_a_model_opens_in_the_given_languages(made, monkeypatch)
     )
     folder, *_ = made["nllb"]
     source, target, _ = CODES["nllb"]
-    named = ["--source-language", source, "--target-language", target]
-    command(["attention", str(folder), TEXTS[0], "--serve", *named])
+    run("attention", folder, TEXTS[0], "--serve", *in_pair("nllb")[1])
     try:
         first = seen["service"].directions.models[0]
         assert (first.source, first.target, len(first.codes)) == (source, target, 202)
@@ -615,11 +599,11 @@ def test_fine_tuning(made, tmp_path):
     names = ["--source-file", pair[0], "--target-file", pair[1], "--source-language", "en"]
     sizes = ["--validation-files", *valid, "--test-files", *test, "--steps", 2]
     words = ["train", "--from", folder, *names, *sizes, "--output-dir", tmp_path / "run"]
-    command(list(map(str, [*words, "--target-language", "ast"])))
+    run(*words, "--target-language", "ast")
     translator = Translator.from_run(tmp_path / "run")
     tokenizer = translator.tokenizer
     assert (tokenizer.source_language, tokenizer.target_language) == ("en", "ast")
     [best] = translator.translate(TEXTS[0])
     assert best.token_ids[0] == tokenizer.languages["ast"]
     with pytest.raises(SystemExit):
-        command(list(map(str, [*words[:-1], tmp_path / "new", "--target-language", "asst"])))
+        run(*words[:-1], tmp_path / "new", "--target-language", "asst")
