@@ -65,39 +65,6 @@ def test_phrases_must_occur_before_the_end():
 
 
 @pytest.mark.backends("torch")
-def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
-    """Scores are the model's, not those of the tokens that are left."""
-
-    def step(token_ids, index, cache):
-        return ops.broadcast_to(ops.log(ops.array([0.5, 0.3, 0.2])), (1, 1, 3)), cache
-
-    constraint = ForcedPrefix(3)
-    result = beam_search(
-        step, {}, [2], 1, start_token_id=0, end_token_id=1, length_penalty=0.0,
-        constraint=constraint, constraint_state=constraint.start([[2, 1]], [3], 1),
-    )  # fmt: skip
-    score = float(ops.convert_to_numpy(result.scores)[0, 0])
-    assert score == pytest.approx(np.log(0.2 * 0.3), rel=1e-5)
-
-
-@pytest.mark.backends("torch")
-def test_a_translator_begins_translations_as_their_texts_say():
-    """Two prefixes in a batch with a free sentence and a dummy row; the model copies the rest."""
-    prefixes = {"abc": [9, 10], "de": [11]}
-    free = ForcedPrefix(CopyModel.vocabulary_size)
-    constraint = TextConstraint(
-        free,
-        lambda texts, max_lengths, beam_size: free.start(
-            [prefixes.get(text, []) for text in texts], max_lengths, beam_size
-        ),
-    )
-    translator = Translator(
-        CopyModel(), LetterTokenizer(CopyModel.vocabulary_size), beam_size=2, constraint=constraint
-    )
-    assert translator(["abc", "", "fgh", "de"]) == ["ghc", "", "fgh", "ie"]
-
-
-@pytest.mark.backends("torch")
 @pytest.mark.parametrize("engine", ["auto", "plain"])
 def test_what_has_no_room_is_refused_with_its_text(engine):
     """Not cut; what just fits is made. Rows beside the sentences, which are not searched, need no room."""

@@ -186,9 +186,3 @@ def test_what_cannot_be_met_is_said_and_left_out(demo):
     best = lacking.translate(["a b", "b"], unusual=noted)
     assert noted.unmet == [(7, "bc")] and "of lines 7 ('bc')." in noted.message()
     assert all("dd" in found[0].text for found in best)
-
-
-def test_a_preset_has_no_glossary(demo, tmp_path):
-    glossed = dataclasses.replace(demo, glossary={"dog": "Katze"})
-    with pytest.raises(ValueError, match="A preset has no glossary"):
-        glossed.save_to_preset(tmp_path / "mine")

@@ -153,20 +153,6 @@ def test_engines_find_the_best_of_all_sequences(seven, restrictions, prefix, eng
     np.testing.assert_allclose([t.score for t in found], [score for score, _ in wanted], rtol=1e-4)
 
 
-@pytest.mark.parametrize("engine", [BACKEND, "plain"])
-def test_phrases_of_each_text(engine):
-    translator = Translator(
-        small_model(seed=11), LetterTokenizer(), beam_size=4, max_extra_length=4, engine=engine
-    )
-    texts = ["abcd", "ef", "ghi"]
-    wanted = [["mm", "k"], [], ["ab"]]
-    found = translator.translate(texts, phrases=wanted, prefixes=["c", "", "dab"])
-    assert found[0][0].text.startswith("c") and found[2][0].text.startswith("dab")
-    assert "mm" in found[0][0].text and "k" in found[0][0].text
-    assert [t.token_ids for t in found[1]] == [t.token_ids for t in translator.translate("ef")]
-    assert "jj" in translator.translate("abcd", phrases=["jj"])[0].text
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_samples_keep_restrictions(engine):
     translator = Translator(

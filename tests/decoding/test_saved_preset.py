@@ -308,6 +308,7 @@ def test_what_no_preset_can_hold(tmp_path):
     for name, value in (
         ("restrictions", Restrictions(min_length=3)),
         ("sampling", Sampling(top_k=5)),
+        ("glossary", {"dog": "Hund"}),
     ):
         asking = dataclasses.replace(translator, **{name: value})
         with pytest.raises(ValueError, match=f"A preset has no {name}. Write a translator without"):

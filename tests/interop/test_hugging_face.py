@@ -138,17 +138,6 @@ def test_dropout_is_that_of_the_training(spm, tmp_path):
     assert Transformer.from_preset(folder).dropout == 0.0
 
 
-def test_old_weights(spm, tmp_path):
-    folder = tmp_path / "model"
-    model = write_marian_mt(folder, spm)
-    new = read_hugging_face(folder)
-    (folder / "model.safetensors").unlink()
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    old = read_hugging_face(folder).weights()
-    for path, weight in new.weights().items():
-        np.testing.assert_array_equal(old[path], weight)
-
-
 class Harmful:
     def __reduce__(self):
         return print, ("code was run",)
@@ -270,16 +259,25 @@ def test_settings_of_a_search(folder):
     assert_refused(folder, r"generation_config\.json': 'eos_token_id' must be of type int")
 
 
-def test_weights_in_several_files(spm, tmp_path):
+def test_weights_of_pytorch_and_in_several_files(spm, tmp_path):
     folder = tmp_path / "model"
     model = write_marian_mt(folder, spm)
     whole = read_hugging_face(folder).weights()
     (folder / "model.safetensors").unlink()
+
+    def assert_whole():
+        found = read_hugging_face(folder).weights()
+        assert found.keys() == whole.keys()
+        for path, weight in found.items():
+            np.testing.assert_array_equal(weight, whole[path], path)
+
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    assert_whole()
+    (folder / "pytorch_model.bin").unlink()
     model.save_pretrained(folder, max_shard_size="5KB")
     parts = sorted(folder.glob("model-*.safetensors"))
     assert len(parts) > 2 and not (folder / "model.safetensors").exists()
-    for path, weight in load(folder).spec.weights().items():
-        np.testing.assert_array_equal(weight, whole[path])
+    assert_whole()
     parts[1].unlink()
     assert_refused(folder, f"names '{parts[1].name}', which is not there")
     (folder / "model.safetensors.index.json").unlink()

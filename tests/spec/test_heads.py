@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention import Transformer
 from keras_attention.spec.heads import Head, without_heads
 from tests import oracle
 from tests.helpers import numpy
@@ -57,26 +57,6 @@ def test_it_is_what_a_head_mask_does(off, options):
     expected = numpy(model(INPUTS, head_masks=masks))
     np.testing.assert_allclose(logits_of(without_heads(model.spec(), off)), expected, atol=1e-4)
     assert np.abs(expected - numpy(model(INPUTS))).max() > 0.001
-
-
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
-def test_engines_run_it_unchanged(engine):
-    tokenizer = Tokenizer.train(["ein Hund schläft", "a dog sleeps"], vocabulary_size=290)
-    model = randomized(small(vocabulary_size=tokenizer.vocabulary_size))
-    spec = without_heads(model.spec(), OFF)
-    translator = Translator(spec, tokenizer, beam_size=1, max_extra_length=2, engine=engine)
-    best = translator.translate("a dog")[0]
-    ids = [*best.token_ids, *([tokenizer.end_token_id] if best.is_finished else [])]
-    source = np.array([[*tokenizer.encode("a dog"), tokenizer.end_token_id]])
-    read = np.array([[tokenizer.start_token_id, *ids[:-1]]])
-    (logits,) = oracle.transformer(
-        source, read, oracle.heads_taken_out(named_weights(model), OFF), L
-    )
-    told = sum(
-        -oracle.smoothed_nll(row, token, 0.0) for row, token in zip(logits, ids, strict=True)
-    )
-    penalty = ((5 + len(ids)) / 6) ** 0.6 if best.is_finished else 1.0
-    assert best.score == pytest.approx(told / penalty, abs=1e-4)
 
 
 @pytest.mark.parametrize(
