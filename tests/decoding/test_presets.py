@@ -1,4 +1,4 @@
-"""One door: a run, or another program's folder, makes a `Transformer`, a `Tokenizer` and a `Translator`."""
+"""One door: a run makes a `Transformer`, a `Tokenizer` and a `Translator`; other folders: ../interop."""
 
 import shutil
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator, export_ctranslate2
+from keras_attention import Tokenizer, Transformer, Translator
 from keras_attention.data.presets import is_preset
 from keras_attention.interop import hub
 from keras_attention.recipes.order import save_model
@@ -25,16 +25,6 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     untrained_run(folder)
     save_model(Translator.from_run(folder).model, RunFolder(folder))  # beside it, its spec
-    return folder
-
-
-@pytest.fixture(scope="module")
-def exported(run, tmp_path_factory):
-    """The same model, as CTranslate2's folder."""
-    pytest.importorskip("ctranslate2")
-    folder = tmp_path_factory.mktemp("exported") / "model"
-    translator = Translator.from_run(run)
-    export_ctranslate2(translator.model, translator.tokenizer, folder)
     return folder
 
 
@@ -65,23 +55,13 @@ def test_a_model_of_a_run_has_its_weights(run):
 
 
 @pytest.mark.backends("torch")
-def test_another_programs_folder(run, exported):
-    """What left comes back: the same weights, tokens and translations."""
-    original = Translator.from_run(run, **OPTIONS)
-    found = Translator.from_preset(exported, **OPTIONS)
-    assert found(TEXTS) == original(TEXTS)
-    model = Transformer.from_preset(exported)
-    assert Translator(model, found.tokenizer, engine="plain", **OPTIONS)(TEXTS) == original(TEXTS)
-
-
-@pytest.mark.backends("torch")
-def test_a_handle_is_a_folder_of_the_hub(run, exported, monkeypatch):
+def test_a_handle_is_a_folder_of_the_hub(run, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "keras_attention.data.presets.download", lambda handle: asked.append(handle) or exported
+        "keras_attention.data.presets.download", lambda handle: asked.append(handle) or run
     )
     found = Translator.from_preset("hf://owner/name", **OPTIONS)
-    assert found(TEXTS) == Translator.from_preset(exported, **OPTIONS)(TEXTS)
+    assert found(TEXTS) == Translator.from_preset(run, **OPTIONS)(TEXTS)
     assert asked == ["hf://owner/name"]
     assert hub.is_handle("kaggle://a/b/c/d") and not hub.is_handle("s3://bucket/model")
 

@@ -1,4 +1,4 @@
-"""CTranslate2 as an engine: its own search over the same weights, alone or in a batch."""
+"""CTranslate2 as an engine: its own search over the same weights; greedily: `test_spec_options`."""
 
 import keras
 import numpy as np
@@ -22,34 +22,17 @@ def translator_of(model, **options):
     return Translator(model, LetterTokenizer(), **settings)
 
 
-def ending_model(likelier):
-    """A model whose end token has a higher logit by so much, so that some translations end."""
+@pytest.fixture(scope="module")
+def model():
+    """Its end token has a higher logit, so that some translations end."""
     model = small_model(seed=11, num_layers=2)
     random = np.random.default_rng(7)
     for weight in model.trainable_weights:
         weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
     end = keras.ops.convert_to_numpy(model.token_embedding.embeddings)[model.end_token_id]
     beta = model.decoder_blocks[-1].feed_forward_residual.normalization.beta
-    beta.assign(beta + likelier * end / (end @ end))
+    beta.assign(beta + 10.0 * end / (end @ end))
     return model
-
-
-@pytest.fixture(scope="module")
-def model():
-    return ending_model(likelier=10.0)
-
-
-def test_greedy_search_finds_what_the_plain_search_finds():
-    """It has one rule."""
-    model = ending_model(likelier=12.0)
-    options = {"beam_size": 1, "length_penalty": 0.0}
-    found = translator_of(model, **options).translate(TEXTS)
-    plain = translator_of(model, **options, engine="plain").translate(TEXTS)
-    assert [best[0].token_ids for best in found] == [best[0].token_ids for best in plain]
-    assert [best[0].is_finished for best in found] == [best[0].is_finished for best in plain]
-    scores = [[best[0].score for best in each] for each in (found, plain)]
-    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-4, atol=1e-5)
-    assert len({best[0].is_finished for best in plain[2:]}) == 2, "some end, some are cut off"
 
 
 def test_the_penalty_is_a_power_of_the_length(model):
