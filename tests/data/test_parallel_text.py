@@ -97,21 +97,28 @@ def test_what_is_no_text_is_named(tmp_path):
         with tarfile.open(tmp_path / name, mode) as archive:
             archive.add(tmp_path / "book.xlsx", "book")
     for name, content, what in (
-        ("book.xlsx", None, "a zip archive, as .xlsx"),
-        ("plain", None, "a tar archive"),
-        ("packed", None, "a tar archive"),
-        ("7z", b"7z\xbc\xaf\x27\x1c123", "a 7z archive"),
-        ("lz4", b"\x04\x22\x4d\x18123", "packed by lz4"),
-        ("lzma", lzma.compress(b"a", lzma.FORMAT_ALONE), "packed by lzma"),
-        ("Z", b"\x1f\x9d\x90", "packed by compress"),
-        ("pdf", b"%PDF-1.7\n", "a PDF file"),
-        ("le", "ein\n".encode("utf-16"), "UTF-16: .*iconv"),
-        ("be", b"\xfe\xff" + "中文".encode("utf-16-be"), "UTF-16: .*iconv"),
+        ("book.xlsx", None, "is no text but a zip archive, as .xlsx"),
+        ("plain", None, "is no text but a tar archive"),
+        ("packed", None, "is no text but a tar archive"),
+        ("7z", b"7z\xbc\xaf\x27\x1c123", "is no text but a 7z archive"),
+        ("lz4", b"\x04\x22\x4d\x18123", "is no text but packed by lz4"),
+        ("lzma", lzma.compress(b"a", lzma.FORMAT_ALONE), "is no text but packed by lzma"),
+        ("Z", b"\x1f\x9d\x90", "is no text but packed by compress"),
+        ("pdf", b"%PDF-1.7\n", "is no text but a PDF file"),
+        ("le", "ein\n".encode("utf-16"), "is no text but UTF-16: .*iconv"),
+        ("be", b"\xfe\xff" + "中文".encode("utf-16-be"), "is no text but UTF-16: .*iconv"),
+        ("utf16", "ein\nHund\n".encode("utf-16-le"), ", line 1, holds a NUL.*iconv -f utf-16"),
+        ("old", b"one\rtwo\r", ".*CR alone"),
+        ("a.csv", b"one\n", "has no plain sentences.*corpus_from_tsv"),
+        ("a.jsonl.gz", b"one\n", "has no plain sentences.*fields"),
+        ("a.TMX", b"one\n", "has no plain sentences.*tool"),
+        ("a.de.sgm", b"one\n", "has no plain sentences.*<seg>"),
     ):
         if content is not None:
             write(tmp_path / name, content)
-        with pytest.raises(ValueError, match=f"{name}' is no text but {what}"):
+        with pytest.raises(ValueError, match=f"{re.escape(name)}' ?{what}"):
             list(read_lines(tmp_path / name))
+    assert list(read_lines(write(tmp_path / "old", b"one\r"))) == ["one"]
 
 
 def test_pairs_from_files(tmp_path):
@@ -251,29 +258,18 @@ def test_fingerprint_is_of_the_content(tmp_path):
     assert len({ParallelText("x", other).fingerprint() for other in others}) == len(others)
 
 
-def test_a_sentence_has_no_line_break():
-    with pytest.raises(ValueError, match="Pair 2 of 'lines' has a line break"):
-        len(ParallelText("lines", [("a", "b"), ("a", "b\nc")]))
-
-
-@pytest.mark.parametrize("pair", [("a\ud83d", "b"), ("a", "\udcfc")])
-def test_half_a_character_is_named(pair):
-    with pytest.raises(ValueError, match="Pair 3 of 'half' holds half of a surrogate pair"):
-        len(ParallelText("half", [("a", "b"), ("", ""), pair]))
-
-
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    line = "word " * 40 + "\n"
-    files = [write(tmp_path / side, line * 30_000, compress=True) for side in ("source", "target")]
+    line = "word " * 400 + "\n"
+    files = [write(tmp_path / side, line * 3_000, compress=True) for side in ("source", "target")]
     text = ParallelText("big", FilePairs(*files))
     tracemalloc.start()
     try:
-        assert len(text) == 30_000
-        assert sum(len(source) for source, _ in text) == 30_000 * (len(line) - 1)
+        assert len(text) == 3_000
+        assert sum(len(source) for source, _ in text) == 3_000 * (len(line) - 1)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 30_000 * len(line) / 10
+    assert peak < 3_000 * len(line) / 10
 
 
 def test_chained_pairs_can_be_read_again_and_again(tmp_path):
@@ -294,37 +290,18 @@ def test_both_sides_for_a_tokenizer(at_most, pairs):
     assert taken[0] == 0
 
 
-def test_utf_16_without_a_mark_is_no_text(tmp_path):
-    path = write(tmp_path / "utf16", "ein\nHund\n".encode("utf-16-le"))
-    with pytest.raises(ValueError, match="utf16', line 1, holds a NUL.*iconv -f utf-16"):
-        list(read_lines(path))
-
-
-@pytest.mark.parametrize("pair", [("a",), ("a", None), ("a", "b", "c"), (1, 2)])
-def test_no_pair(pair):
-    with pytest.raises(ValueError, match="Pair 2 of 'mine' must be a source and a target"):
-        len(ParallelText("mine", [("a", "b"), pair]))
-
-
-def test_lines_that_end_in_cr_alone_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="CR alone"):
-        list(read_lines(write(tmp_path / "old", b"one\rtwo\r")))
-    assert list(read_lines(write(tmp_path / "old", b"one\r"))) == ["one"]
-
-
 @pytest.mark.parametrize(
-    "name, advice",
-    [
-        ("a.csv", "corpus_from_tsv"),
-        ("a.jsonl.gz", "fields"),
-        ("a.TMX", "tool"),
-        ("a.de.sgm", "<seg>"),
-    ],
+    "message, pairs",
+    {
+        "must be a source and a target": [("a",), ("a", None), ("a", "b", "c"), (1, 2)],
+        "holds half of a surrogate pair": [("a\ud83d", "b"), ("a", "\udcfc")],
+        "has a line break": [("a", "b\nc")],
+    }.items(),
 )
-def test_what_has_fields_or_marks_is_no_text(tmp_path, name, advice):
-    path = write(tmp_path / name, "one\ntwo\n")
-    with pytest.raises(ValueError, match=f"{re.escape(name)}' has no plain sentences.*{advice}"):
-        list(read_lines(path))
+def test_no_pair(message, pairs):
+    for pair in pairs:
+        with pytest.raises(ValueError, match=f"Pair 3 of 'mine' {message}"):
+            len(ParallelText("mine", [("a", "b"), ("", ""), pair]))
 
 
 @pytest.mark.parametrize("name", ["n" * 256, "\u5c0f" * 86])

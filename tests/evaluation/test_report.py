@@ -189,26 +189,16 @@ def test_a_name_that_is_no_utf_8_is_no_reason_to_lose_a_report(tmp_path):
 @pytest.mark.parametrize(
     ("files", "config", "message"),
     [
-        ({}, None, "is not the folder of a run"),
-        ({"config.json": "[1]"}, None, "is not the folder of a run"),
-        ({"config.json": json.dumps(CONFIG)}, {**CONFIG, "preset": "big"}, "differs in preset"),
-        (
-            {
-                "config.json": json.dumps(CONFIG),
-                "report.json": json.dumps({"config": {"preset": "other"}}),
-            },
-            CONFIG,
-            "report of another run",
-        ),
-        (
-            {"config.json": json.dumps(CONFIG), "report.json": json.dumps({"evaluation": {}})},
-            None,
-            "report of another run",
-        ),
-        ({"config.json": json.dumps(CONFIG), "report.json": "{"}, None, "cannot be read"),
+        ([], None, "is not the folder of a run"),
+        (["[1]"], None, "is not the folder of a run"),
+        ([json.dumps(CONFIG)], {**CONFIG, "preset": "big"}, "differs in preset"),
+        ([json.dumps(CONFIG), '{"config": {"preset": "a"}}'], CONFIG, "report of another run"),
+        ([json.dumps(CONFIG), '{"evaluation": {}}'], None, "report of another run"),
+        ([json.dumps(CONFIG), "{"], None, "cannot be read"),
     ],
 )
 def test_nothing_of_another_run_is_overwritten(tmp_path, files, config, message):
+    files = dict(zip(("config.json", "report.json"), files, strict=False))
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     _, report = make_report(["run/update-2"])
