@@ -69,10 +69,9 @@ def test_scores_are_those_of_the_training_forward(options):
     assert np.abs(wanted[:, 0] - wanted[:, -1]).min() > 1e-3, "the beams differ"
 
 
-@pytest.mark.parametrize("options", [{}, WIDE])
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_precisions_are_near(precision, options):
-    model = model_with(**options)
+def test_precisions_are_near(precision):
+    model = model_with(**WIDE)
     found = searched(engine_of(model, precision))
     wanted = forward_scores(model, found.alive_sequences[:, :, :6])
     error = np.abs(found.alive_scores - wanted).max()
@@ -100,11 +99,10 @@ def test_weights_of_8_bits_are_searched_in_float32(options):
         assert engine.weights.packing.kernel == "float32"
 
 
-@pytest.mark.parametrize("options", [{}, WIDE])
 @pytest.mark.parametrize("groups, threads", [(1, 3), (3, 1), (2, 2)])
-def test_threads_and_neighbours_change_nothing(groups, threads, options, monkeypatch):
+def test_threads_and_neighbours_change_nothing(groups, threads, monkeypatch):
     """To the last bit: a sentence alone, and by several threads, whose parts are others."""
-    engine = engine_of(model_with(**options))
+    engine = engine_of(model_with(**WIDE))
     source = np.concatenate([SOURCE] * 4)
     limits = [6, 9, 1, 6, 0, 8, 6, 7]
     wanted = searched(engine, source, limits)

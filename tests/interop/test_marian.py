@@ -114,29 +114,17 @@ def test_the_same_as_by_its_own_converter(has_two, has_decoder, write, spm, tmp_
         dataclasses.replace(found.spec, suppressed_token_ids=(found.spec.pad_token_id,))
     )
     translator = Translator.from_preset(found, engine="numpy", beam_size=1, max_extra_length=9)
+    own, options = found.tokenizer, {"beam_size": 1, "disable_unk": True, "min_decoding_length": 0}
     for source, target in zip(SOURCES, TARGETS, strict=True):
-        texts = source, target
-        tokens = [
-            found.tokenizer.tokens(text, side)
-            for text, side in zip(texts, ("source", "target"), strict=True)
-        ]
+        tokens = own.tokens(source, "source"), own.tokens(target, "target")
+        ids = [*own.encode(source), 0], [*own.encode(target, side="target"), 0]
         (score,) = theirs.score_batch(*([each] for each in tokens))
-        ids = [
-            [*found.tokenizer.encode(text, side=side), 0]
-            for text, side in zip(texts, ("source", "target"), strict=True)
-        ]
-        np.testing.assert_allclose(
-            oracle.log_probabilities(*ids), score.log_probs, atol=1e-4, rtol=1e-4
-        )
-        (best,) = theirs.translate_batch(
-            [tokens[0]],
-            beam_size=1,
-            disable_unk=True,
-            max_decoding_length=len(ids[0]) + 9,
-            min_decoding_length=0,
-        )
+        scores = oracle.log_probabilities(*ids)
+        np.testing.assert_allclose(scores, score.log_probs, atol=1e-4, rtol=1e-4)
+        longest = len(ids[0]) + 9
+        (best,) = theirs.translate_batch([tokens[0]], max_decoding_length=longest, **options)
         ((ours,),) = translator.translate([source])
-        assert [found.tokenizer.id_to_token(i) for i in ours.token_ids if i] == best.hypotheses[0]
+        assert [own.id_to_token(i) for i in ours.token_ids if i] == best.hypotheses[0]
 
 
 def test_settings_of_a_release(write, spm, tmp_path):
