@@ -33,21 +33,14 @@ START = [0.60, 0.15, 0.25]
 AFTER_A = [0.40, 0.05, 0.55]
 AFTER_B = [0.05, 0.45, 0.50]
 NEVER = [1 / 3, 1 / 3, 1 / 3]  # nothing follows EOS
-ENDS = [1e-30, 1.0, 1e-30]
 
 
-def example_step(ends_at=(99,)):
-    """The worked example as a step; all of a sentence ends at position `ends_at`."""
-    ends_at = np.array(ends_at, "int32")[:, None]
-    table = np.log([AFTER_A, NEVER, AFTER_B, START, ENDS]).astype("float32")
-
-    def step(token_ids, index, cache):
-        # As in tensor2tensor, the start token is the id of "a": only the position tells them apart.
-        rows = ops.where(ops.equal(index, 0), 3, token_ids)
-        rows = ops.where(ops.greater_equal(index, ops.convert_to_tensor(ends_at)), 4, rows)
-        return ops.take(ops.convert_to_tensor(table), rows, axis=0), cache
-
-    return step
+def example_step(token_ids, index, cache):
+    """The worked example as a step."""
+    table = np.log([AFTER_A, NEVER, AFTER_B, START]).astype("float32")
+    # As in tensor2tensor, the start token is the id of "a": only the position tells them apart.
+    rows = ops.where(ops.equal(index, 0), 3, token_ids)
+    return ops.take(ops.convert_to_tensor(table), rows, axis=0), cache
 
 
 def search(step, cache, max_lengths, beam_size, end=EOS, **options):
@@ -76,7 +69,7 @@ def built_layer():
 
 @pytest.mark.parametrize("stop", ["best", "n_best", "n_best_2017"])
 def test_example_final_n_best(stop):
-    (got,) = search(example_step(), {}, [6], 2, stop=stop)
+    (got,) = search(example_step, {}, [6], 2, stop=stop)
     assert_same(got, [(-1.6048196659, (A, B, EOS), True), (-1.8971199849, (EOS,), True)])
 
 
@@ -85,7 +78,7 @@ def test_example_finished_after_each_step():
     """Five sentences, cut off after 1, 2, .. 5 steps."""
     last = [(-1.60481967, (A, B, EOS), True), (-1.89711998, (EOS,), True)]
     second = [(-1.89711998, (EOS,), True), (-1.99179218, (B, EOS), True)]
-    got = search(example_step([99] * 5), {}, [1, 2, 3, 4, 5], 2, stop="n_best")
+    got = search(example_step, {}, [1, 2, 3, 4, 5], 2, stop="n_best")
     for slots, expected in zip(got, [second[:1], second, last, last, last], strict=True):
         assert_same(slots, expected)
 
@@ -93,7 +86,7 @@ def test_example_finished_after_each_step():
 @pytest.mark.parametrize("stop, calls", [("best", 4), ("n_best", 5), ("n_best_2017", 5)])
 @pytest.mark.backends("tensorflow", "torch")
 def test_example_number_of_steps(stop, calls):
-    assert positions_searched(example_step(), [6], 2, stop) == list(range(calls))
+    assert positions_searched(example_step, [6], 2, stop) == list(range(calls))
 
 
 def positions_searched(step, max_lengths, beam_size, stop="best"):
