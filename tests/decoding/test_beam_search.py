@@ -324,6 +324,7 @@ def test_scores_of_low_precision_logits_are_float32(dtype):
     assert_same(got, [(expected, (1,), True)])
 
 
+@pytest.mark.backends("tensorflow", "torch")
 def test_padding_token_fills_the_rest():
     step = constant_step(np.log([0.1, 0.8, 0.1]))
     result = beam_search(step, {}, [4], 1, start_token_id=0, end_token_id=1, pad_token_id=9)
