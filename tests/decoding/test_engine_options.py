@@ -86,23 +86,6 @@ def test_a_translator_sees_lora_and_eight_bits_that_come_later(engine):
 
 
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_precision(precision):
-    model = small_model()
-    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=1)
-    if precision == "int8":
-        pytest.importorskip("numba")
-    texts = ["bed", "cabin"]
-    scores = [best[0].score for best in translator.translate(texts)]
-    chosen = dataclasses.replace(translator, precision=precision)
-    got = [best[0].score for best in chosen.translate(texts)]
-    assert np.isfinite(got).all() and (got == scores) == (precision == "float32")
-    if precision == "bfloat16":
-        mixed = dataclasses.replace(translator, model=small_model(dtype="mixed_bfloat16"))
-        assert np.isfinite([best[0].score for best in mixed.translate(texts)]).all()
-
-
-@pytest.mark.backends("torch")
 def test_several_threads_at_once():
     translator = Translator(small_model(seed=7), LetterTokenizer(), beam_size=2, max_extra_length=5)
     texts = random_texts(12, longest=9)

@@ -146,6 +146,7 @@ def test_a_sample_does_not_depend_on_its_batch():
         assert [t.token_ids for t in one] == [t.token_ids for t in other[:2]]
 
 
+@pytest.mark.backends("torch")
 def test_the_seed_and_the_sentence_decide():
     translator = sampler()
     texts = ["gabel", "gabel", " ", "gabeln"]
@@ -167,6 +168,7 @@ def test_a_low_temperature_is_greedy_search():
         assert abs(found[1].score - best[0].score) < 1e-5
 
 
+@pytest.mark.backends("torch")
 def test_samples_that_are_equal_are_kept_unless_unique_ones_are_wanted():
     translator = Translator(
         CopyModel(), LetterTokenizer(31), sampling=Sampling(), max_extra_length=2
