@@ -54,6 +54,7 @@ def heads(queries, memory, part, allowed):
     """
     q, k, v = dense(queries, part.query), dense(memory, part.key), dense(memory, part.value)
     scores = np.einsum("btnk,bsnk->bnts", q, k) / math.sqrt(q.shape[-1])
+    scores = np.where(allowed[:, None], scores, -1e300)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True)) * allowed[:, None]
     weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-300)
     return np.einsum("bnts,bsnu->btnu", weights, v), weights
