@@ -206,34 +206,12 @@ def test_what_is_imported_is_declared():
 
 
 # What modules call when they are imported, beside decorators and types' constructors.
-CALLED_ON_IMPORT = {
-    "_crossentropy.defvjp",
-    "_amx_only",
-    "_dense",
-    "_island",
-    "_layer",
-    "_scores_kernel",
-    "_tile_intrinsic",
-    "_weight",
-    "_weighted_sum_kernel",
-    "check_backend",
-    "count",
-    "dataclasses.field",
-    "dataclasses.replace",
-    "float",
-    "frozenset",
-    "imported_lazily",
-    "len",
-    "np.dtype",
-    "np.float32",
-    "np.float32(1e-30).view",
-    "operation",
-    "range",
-    "re.compile",
-    "sorted",
-    "staticmethod",
-    "types.int32",
-}
+CALLED_ON_IMPORT = """
+    _crossentropy.defvjp _amx_only _dense _island _layer _scores_kernel _tile_intrinsic _weight
+    _weighted_sum_kernel check_backend count dataclasses.field dataclasses.replace float frozenset
+    imported_lazily len np.dtype np.float32 np.float32(1e-30).view operation range re.compile
+    sorted staticmethod types.int32
+""".split()
 
 
 def test_nothing_is_called_on_import_but_constants():
@@ -249,16 +227,7 @@ def test_nothing_is_called_on_import_but_constants():
 
 
 # Rooms in which weights have names, and the ends of names that are asked for there all the same.
-ROOMS_WITH_WEIGHTS = (
-    "decoding",
-    "engine",
-    "interop",
-    "layers",
-    "models",
-    "ops",
-    "spec",
-    "training",
-)
+ROOMS_WITH_WEIGHTS = "decoding engine interop layers models ops spec training".split()
 KNOWN_ENDS = {
     # Variables of Keras' own layers and generators, which say what they are by their names alone.
     "training/checkpoint_store.py: v.path.endswith('seed_generator_state')"
@@ -319,15 +288,11 @@ def test_functions_have_few_parameters():
 
 
 # Keras' private names that the package overrides or reads: a new version of Keras may change them.
-OVERRIDDEN_HOOKS = {
-    "Adam._apply_weight_decay",
-    "Adam._backend_update_step",
-    "Adam._clip_gradients",
-    "MultiHeadAttention._compute_attention",
-    "MultiHeadAttention._get_common_kwargs_for_sublayer",
-    "MultiHeadAttention._masked_softmax",
-    "TrainableModel._clear_losses",
-}
+OVERRIDDEN_HOOKS = """
+    Adam._apply_weight_decay Adam._backend_update_step Adam._clip_gradients
+    MultiHeadAttention._compute_attention MultiHeadAttention._get_common_kwargs_for_sublayer
+    MultiHeadAttention._masked_softmax TrainableModel._clear_losses
+""".split()
 PRIVATE_NAMES_OF_KERAS = {
     "layers/declared.py": {"_flatten_layers"},
     "layers/multi_head_attention.py": {
@@ -387,7 +352,7 @@ def test_overridden_hooks_of_keras_are_known():
                 for name in filter(is_private, vars(kind))
                 if any(name in vars(base) for base in theirs)
             }
-    assert found == OVERRIDDEN_HOOKS
+    assert found == {*OVERRIDDEN_HOOKS}
 
 
 def test_private_names_of_keras_are_known():

@@ -12,11 +12,11 @@ import pytest
 import keras_attention
 from keras_attention.cli.main import main
 from keras_attention.recipes.config import RESUMABLE_FIELDS
+from tests.helpers import ROOT
 from tests.test_architecture import ALLOWED, TOP
 
 pytestmark = pytest.mark.backends("tensorflow")
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "keras_attention"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 

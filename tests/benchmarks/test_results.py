@@ -113,18 +113,11 @@ def test_figures_are_written_and_read(tmp_path):
     assert record["file"] == "2026-01-02-start-1-other.json"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "make_results",
-        "decode",
-        "harness.compare",
-        "harness.records",
-        "peers.decoding.make_job",
-        "peers.training.programs",
-        "peers.weights",
-    ],
-)
+DOCUMENTED = "make_results decode harness.compare harness.records".split()
+DOCUMENTED += "peers.decoding.make_job peers.training.programs peers.weights".split()
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
 def test_the_examples_in_docstrings(name):
     found = doctest.testmod(importlib.import_module(name))
     assert found.attempted > 0 and found.failed == 0

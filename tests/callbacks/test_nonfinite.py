@@ -134,10 +134,3 @@ def test_weights_that_are_not_finite_after_good_gradients(optimizer):
     message = "By update 7, the values of '.*kernel' are no longer finite"
     with pytest.raises(NonFiniteTraining, match=message):
         fit(make_model(optimizer), Spoil(), StopOnNonFinite(Batches()), epochs=2)
-
-
-@pytest.mark.backends("torch")
-def test_nothing_happens_to_a_good_run():
-    model, watch = make_model(Adam(0.01)), StopOnNonFinite(Batches(), every=1)
-    fit(model, watch, epochs=2)
-    assert int(model.optimizer.iterations) == 2 * BATCHES and watch.error is None

@@ -30,13 +30,12 @@ from keras_attention.utils import progress
 from keras_attention.utils.agreed import agreed, is_told_here
 from keras_attention.utils.run_folder import RunFolder
 from tests.cli.conftest import as_lines, as_text
-from tests.helpers import contents, python
+from tests.helpers import ROOT, contents, python
 from tests.interop.conftest import SOURCES, TARGETS
 from tests.recipes.small_runs import write_files
 
 pytestmark = pytest.mark.backends("torch")
 
-ROOT = Path(__file__).resolve().parents[2]
 LINES = ["The dog sleeps.", "", "A woman sees the small house."]
 
 

@@ -4,7 +4,6 @@ import contextlib
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -14,8 +13,8 @@ import pytest
 from keras_attention.cli import quiet
 from keras_attention.cli.quiet import _held_back, _keep_compiled
 from keras_attention.utils.backend import check_backend
+from tests.helpers import python
 
-ROOT = Path(__file__).resolve().parents[2]
 NOTES = "oneDNN absl XLA cuda cuInit cpu_feature_guard WARNING TF_ENABLE I0000".split()
 
 
@@ -31,11 +30,8 @@ def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
     loud = {"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"}
     environment = {name: value for name, value in os.environ.items() if name not in loud}
     environment |= {"KERAS_BACKEND": "tensorflow", "KERAS_ATTENTION_CACHE": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, *command.split()],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0 and "s per update" in done.stdout
+    done = python(*command.split(), env=environment)
+    assert "s per update" in done.stdout
     assert [line for line in done.stderr.splitlines() if any(note in line for note in NOTES)] == []
     assert "Tokenizer: " in done.stderr
 

@@ -13,11 +13,12 @@ from keras_attention import corpus_from_files
 from keras_attention.cli import train
 from keras_attention.cli.main import main
 from keras_attention.utils.files import read_json, write_json
+from tests.helpers import ROOT
 from tests.recipes.small_runs import untrained_run, write_files
 
 pytestmark = pytest.mark.backends("torch")
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "recipes.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 SMALL = (
     "--batch-tokens 1500 --max-shapes 2 --steps 2 --no-attention-log --preset tiny --hidden-dim 16"
 )

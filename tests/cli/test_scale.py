@@ -14,12 +14,12 @@ from keras_attention.data import token_store
 from keras_attention.recipes import bulk
 from keras_attention.recipes import order as recipe
 from keras_attention.utils.run_folder import RunFolder
-from tests.helpers import contents
+from tests.helpers import ROOT, contents
 from tests.recipes.small_runs import write_files
 
 pytestmark = pytest.mark.backends("torch")
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "scale.md").read_text("utf-8")
 COMMANDS = [
     line
     for block in re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)

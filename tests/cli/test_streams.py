@@ -7,7 +7,6 @@ import select
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,9 @@ from keras_attention.cli import streams
 from keras_attention.cli.options import Parser
 from keras_attention.cli.streams import chunks_as_they_come, typed_text
 from keras_attention.utils import progress
+from tests.helpers import ROOT
 
 pytestmark = pytest.mark.backends("torch")
-ROOT = Path(__file__).resolve().parents[2]
 LINES = ["The dog sleeps.", "", "A Größe sees 小 house."]
 ASCII = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 COMMAND = [sys.executable, "-m", "keras_attention_light"]

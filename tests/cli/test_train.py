@@ -324,10 +324,7 @@ def test_plan_prints_and_trains_nothing(monkeypatch, tmp_path, capsys, command, 
     figures = start(*own, *output, recipes=RECIPES_OF_ALL)
     shown = capsys.readouterr()
     assert {path.name for path in tmp_path.iterdir()} == {
-        "cache",
-        "mine.en",
-        "mine.de",
-        "plan.json",
+        *"cache mine.en mine.de plan.json".split()
     }
     written = (tmp_path / "plan.json").read_bytes()
     assert json.loads(written) == json.loads(json.dumps(figures))

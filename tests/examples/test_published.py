@@ -64,12 +64,15 @@ def test_a_row_of_table_3_is_its_preset(name):
 
 
 def test_the_sizes_in_table_3_are_those_of_the_authors_code():
+    counts = parameter_counts()
+    assert counts["base"] == {"paper": 63_045_632, "authors": 65_126_400}
     printed = {n: v for n, v in TABLE_3.items() if v.parameters and n != "big"}
     assert len(printed) == 10
     for name, variation in printed.items():
         row, _ = symbols(variation.change)
         count = parameters(row, PADDED_VOCABULARY, True, TARGET_SPACES)
         assert round(count / 1e6) == variation.parameters, name
+        assert count == counts[name]["authors"]
 
 
 def test_the_big_model_does_not_have_the_padded_vocabulary():

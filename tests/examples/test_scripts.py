@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import common
 import constituency_parsing
@@ -12,9 +11,10 @@ import pytest
 import table1_layer_complexity
 from constituency_parsing import RECIPES
 
+from tests.helpers import ROOT, python
+
 pytestmark = pytest.mark.backends("torch")
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES, SCRIPTS = (
     sorted(path for path in folder.glob("*.py") if "__main__" in path.read_text())
     for folder in (ROOT / "examples", ROOT / "examples" / "paper")
@@ -63,15 +63,6 @@ def answers(commands, folder):
     done = answer("many.py", folder=folder, input=words)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def test_all_tables_and_figures_have_their_script():
-    names = {path.stem for path in SCRIPTS}
-    assert names >= {
-        *("table1_layer_complexity", "table2_training_cost", "table3_variations"),
-        *("table3_positions", "attention_figures", "weighted_transformer", "constituency_parsing"),
-        "section7_drafts",
-    }
 
 
 def test_help_comes_before_keras(tmp_path):
@@ -126,9 +117,7 @@ def test_the_small_part_of_a_script_runs(path, tmp_path):
     if path.stem not in ("table2_training_cost", "section7_drafts") and not ALL_SMALL_PARTS:
         pytest.skip("set KERAS_ATTENTION_SMALL_PARTS=1: three minutes")
     folder = tmp_path / "out"
-    command = [sys.executable, path, "--quick", "--output-dir", folder]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
+    python(path, "--quick", "--output-dir", folder, cwd=tmp_path, timeout=900)
     assert {".txt", ".md", ".json"} <= {written.suffix for written in folder.rglob("*")}
 
 

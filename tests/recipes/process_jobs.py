@@ -33,10 +33,10 @@ from keras_attention.training import (
 )
 from keras_attention.utils.agreed import is_told_here
 from keras_attention.utils.run_folder import RunFolder
+from tests.helpers import ROOT
 from tests.recipes.process_parts import sums_in_order
 from tests.recipes.small_runs import SMALL, small_corpus
 
-ROOT = Path(__file__).resolve().parents[2]
 BACKEND = keras.backend.backend()
 # A width of 12 trained in two ways, 2e-5 apart in perplexity, by how a processor or its threads round.
 SIZES = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 11, "num_heads": 2, "dropout": 0.0}

@@ -18,13 +18,12 @@ import pytest
 from keras_attention.cli.main import main
 from keras_attention.recipes import bulk_work
 from keras_attention.recipes.bulk_work import BulkWork, TextFile
-from tests.helpers import contents
+from tests.helpers import ROOT, contents
 from tests.recipes.bulk_jobs import Shout
 from tests.recipes.small_runs import untrained_run
 
 pytestmark = pytest.mark.backends("torch")
 
-ROOT = Path(__file__).resolve().parents[2]
 long = pytest.mark.skipif(
     not os.environ.get("KERAS_ATTENTION_LONG"), reason="minutes: set KERAS_ATTENTION_LONG=1"
 )

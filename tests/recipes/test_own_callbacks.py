@@ -19,14 +19,7 @@ from tests.recipes.test_resumed_runs import same_state
 pytestmark = pytest.mark.backends("torch")
 
 TINY = dataclasses.replace(TINIEST, steps=11, bleu_every=1, attention_log=False)
-HOOKS = (
-    "train_begin",
-    "epoch_begin",
-    "train_batch_begin",
-    "train_batch_end",
-    "epoch_end",
-    "train_end",
-)
+HOOKS = "train_begin epoch_begin train_batch_begin train_batch_end epoch_end train_end".split()
 
 
 class Recorder(keras.callbacks.Callback):

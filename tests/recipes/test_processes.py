@@ -50,7 +50,6 @@ JOBS = {
     "guided": job(OPTIONS["guided"], reports=True),
     "minutes": job({"steps": None, "minutes": 0.02}),
     "seed": job(own={"seed": 2}),
-    "preset": job(own={"preset": "small"}),
     "version": job(other_version=True),
     "text": job(other_text=True),
     "disk": job(elsewhere=True),
@@ -178,7 +177,6 @@ def test_the_end_of_the_time_stops_all(pair):
     "name, message",
     [
         ("seed", "`seed` is 1 in process 0 and 2 in process 1"),
-        ("preset", "`preset` is 'tiny' in process 0 and 'small' in process 1"),
         ("version", f"`numpy` is '{np.__version__}' in process 0 and '1.2.3' in process 1"),
         (
             "text",

@@ -53,7 +53,7 @@ def train(files, folder, steps=STEPS, config=TINY):
     return run("Trains.", arguments=arguments, recipes={"files": config})
 
 
-def stopped(files, folder, number, update, steps=STEPS, config=TINY):
+def stopped(files, folder, number, update, steps=STEPS, config=TINY, start=train):
     """Train until a signal comes at the beginning of an update; return the code of exit."""
     original = ConsoleProgress.on_train_batch_begin
 
@@ -65,7 +65,7 @@ def stopped(files, folder, number, update, steps=STEPS, config=TINY):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConsoleProgress, "on_train_batch_begin", on_train_batch_begin)
         with pytest.raises(SystemExit) as left:
-            train(files, folder, steps, config)
+            start(files, folder, steps, config)
     return left.value.code
 
 
@@ -411,21 +411,13 @@ def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys, refused_by):
         words += [name, *map(str, write_files(tmp_path, name, first, count))]
     mixture = ["--parts", *words, "--mix", "clean:3", "web:1", "until:5", "clean:1", "web:2"]
 
-    def start(folder, *more):
-        arguments = [*mixture, "--steps", "15", *more, "--output-dir", str(folder)]
-        return run("Trains.", arguments=arguments, recipes={"files": TINY})
-
-    def kill(self, batch, logs=None):
-        if self.budget.updates == 7:
-            os.kill(os.getpid(), signal.SIGINT)
+    def start(more, folder, steps=15, config=TINY):
+        arguments = [*mixture, "--steps", str(steps), *more, "--output-dir", str(folder)]
+        return run("Trains.", arguments=arguments, recipes={"files": config})
 
     folders = tmp_path / "stopped", tmp_path / "whole"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConsoleProgress, "on_train_batch_begin", kill)
-        with pytest.raises(SystemExit) as left:
-            start(folders[0])
-    assert left.value.code == 130
-    reports = [start(folder) for folder in folders]
+    assert stopped((), folders[0], signal.SIGINT, 7, 15, start=start) == 130
+    reports = [start((), folder) for folder in folders]
     assert same_state(*folders, 15)
     assert [report["test"]["bleu"] for report in reports][0] == reports[1]["test"]["bleu"]
     assert reports[0]["config"]["mixture"] == mixture[8:]
@@ -435,14 +427,13 @@ def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys, refused_by):
     is_web = [first >= batches.store.starts[1] for first in firsts]
     assert sum(is_web[5:]) in (6, 7) and {*is_web} == {False, True}
     capsys.readouterr()
-    start(tmp_path / "none", "--plan", "--plan-no-try")
+    start(("--plan", "--plan-no-try"), tmp_path / "none")
     shown = capsys.readouterr().out
     assert "updates 1 to 5: clean 75.0%, web 25.0%" in shown
     assert "updates 6 to the end: clean 33.3%, web 66.7%" in shown
-    assert "mixture: [" in refused_by(start, folders[1], "--mix", "clean:1", "web:1")
-    assert "Did you mean 'web'?" in refused_by(
-        start, tmp_path / "none", "--mix", "clean:1", "wbe:1"
-    )
+    assert "mixture: [" in refused_by(start, ("--mix", "clean:1", "web:1"), folders[1])
+    wrong = ("--mix", "clean:1", "wbe:1")
+    assert "Did you mean 'web'?" in refused_by(start, wrong, tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +20,8 @@ from keras_attention.data import ParallelText
 from keras_attention.recipes import train_translation
 from keras_attention.training import agreement, processes
 from keras_attention.training.agreement import check_agreement, check_same_texts, chief_says
-from tests.recipes.process_jobs import ROOT, SIZES, environment_of, started
+from tests.helpers import python
+from tests.recipes.process_jobs import SIZES, environment_of, started
 from tests.recipes.small_runs import SMALL, small_corpus
 
 pytestmark = pytest.mark.backends("torch")
@@ -76,20 +76,11 @@ def final_weights(folder):
 
 def in_two_processes(folder, kills, steps, name):
     """A training of two processes, of which one is killed before these updates; it ends well."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [
-            *(*command, f"--max-restarts={len(kills)}", str(folder / "program.py")),
-            *(str(folder), ",".join(map(str, kills)), str(steps), name),
-        ],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300 * len(kills),
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
-    return done
+    starter = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    starter.append(f"--max-restarts={len(kills)}")
+    program = [folder / "program.py", folder, ",".join(map(str, kills)), steps, name]
+    one_thread = {"OMP_NUM_THREADS": "1"}
+    return python("-m", *starter, *program, environment=one_thread, timeout=300 * len(kills))
 
 
 @pytest.mark.parametrize(
@@ -206,6 +197,7 @@ def in_turn(count, function):
         (lambda pairs: pairs[:-3], "197 in process 2. Pair 198 is"),
         (lambda pairs: [*pairs[:150], *pairs[151:], pairs[150]], "200 in process 2. Pair 151 is"),
         (lambda pairs: [(a + b[0], b[1:]) for a, b in pairs], "200 in process 2. Pair 1 is"),
+        (None, "0 in process 2. Pair 1 is"),  # which has no such text
     ],
 )
 def test_the_first_pair_that_differs_is_named_and_no_text_is_sent(monkeypatch, change, told):
@@ -220,27 +212,19 @@ def test_the_first_pair_that_differs_is_named_and_no_text_is_sent(monkeypatch, c
 
     def check(process, values_of_all):
         local.values_of_all = values_of_all
-        own = change(pairs) if process == 2 else pairs
-        check_same_texts({"train": ParallelText("a", own), "test": ParallelText("b", pairs)})
+        texts = {"train": ParallelText("a", pairs), "test": ParallelText("b", pairs)}
+        if process == 2 and change is None:
+            del texts["test"]
+        elif process == 2:
+            texts["train"] = ParallelText("a", change(pairs))
+        check_same_texts(texts)
 
     errors = in_turn(3, check)
-    wanted = told and f"The train text differs: 200 pairs in process 0, {told} the first"
+    name = "test" if change is None else "train"
+    wanted = told and f"The {name} text differs: 200 pairs in process 0, {told} the first"
     assert all(error == told if told is None else error.startswith(wanted) for error in errors)
     assert not any("source" in text or "target" in text for text in sent)
     assert max(map(len, sent)) < 20 * (2 * 200**0.5 + 2)
-
-
-def test_a_text_that_one_process_has_not_is_named(monkeypatch):
-    pairs = ParallelText("a", [("source", "target")] * 3)
-    local = threading.local()
-    monkeypatch.setattr(agreement, "values_of_all", lambda value: local.values_of_all(value))
-
-    def check(process, values_of_all):
-        local.values_of_all = values_of_all
-        check_same_texts({"train": pairs, **({"test": pairs} if process == 0 else {})})
-
-    for error in in_turn(2, check):
-        assert "The test text differs: 3 pairs in process 0, 0 in process 1. Pair 1 is" in error
 
 
 SILENT = """

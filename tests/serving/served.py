@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 from keras_attention import Translation
 from keras_attention.decoding.requests import WrongText
+from tests.helpers import ROOT
 
 HOST = "127.0.0.1"
 WAIT = 120  # seconds at most, on a busy machine
@@ -84,7 +84,7 @@ class Server:
 
     def __init__(self, log, *words):
         self.log = log
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, *words], stdout=output, stderr=output, env=environment

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gzip
 import json
 import re
@@ -14,6 +15,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="an extra: serve")
 pytest.importorskip("uvicorn", reason="an extra: serve")
+import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from keras_attention.serving import app, fields, server
@@ -21,7 +23,6 @@ from keras_attention.serving.app import STATIC, Service
 from keras_attention.serving.fields import Limits
 from keras_attention.serving.metrics import Measured
 from keras_attention.serving.models import paired
-from keras_attention_viewer.page import STATIC as VIEWER
 from tests.serving.served import HOST, WAIT, Shouting, ask, running, shouted, translate, wait_until
 
 pytestmark = pytest.mark.backends("torch")
@@ -212,17 +213,12 @@ def test_a_hostile_body_is_refused_and_the_server_goes_on(port, translator):
         ("?q=a&source=en", "q=bb&target=de", FORM),
         ("?q=a", '{"q": ["bb"], "source": "en", "target": "de"}', "application/json"),
         ("", '{"q": "a", "q": "bb", "source": "en", "target": "de"}', "application/json"),
+        ("", parts(q="a")[:-7] + parts(q="bb", source="en", target="de"), PARTS),  # no end between
     ],
 )
 def test_no_text_of_several_is_lost(port, address, body, kind):
     status, _, content = ask(port, f"/translate{address}", body, "POST", Content_Type=kind)
     assert (status, content["translatedText"]) == (200, ["A", "BB"])
-
-
-def test_several_texts_in_parts(port):
-    one, other = parts(q="a"), parts(q="bb", source="en", target="de")
-    both = one.removesuffix(b"--x--\r\n") + other
-    assert ask(port, body=both, Content_Type=PARTS)[2]["translatedText"] == ["A", "BB"]
 
 
 def test_a_packed_body_is_unpacked_no_further_than_the_limit(port):
@@ -307,6 +303,8 @@ def test_a_body_that_is_declared_too_large_is_not_waited_for(port):
 
 def test_a_connection_without_a_whole_request_is_closed(service, monkeypatch):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
+    sooner = functools.partial(uvicorn.Config, timeout_keep_alive=0.2)  # between requests; it is 5
+    monkeypatch.setattr(uvicorn, "Config", sooner)
     refused = HEAD + b"Content-Length: 10000\r\n\r\n "
     answered = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"
     with running(service) as port, contextlib.ExitStack() as open_together:
@@ -507,7 +505,7 @@ def test_the_page_asks_no_other_server_and_runs_only_its_own_script(port):
             found = ask(port, f"/{name}")
             kind = {"js": "text/javascript", "css": "text/css"}[name.rpartition(".")[2]]
             assert found[0] == 200 and found[1].get_content_type() == kind, name
-    for file in [*STATIC.iterdir(), *VIEWER.iterdir()]:
+    for file in STATIC.iterdir():  # those of the viewer: ../viewer/test_static.py
         addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[\w/]*", file.read_text("utf-8")))
         assert addresses <= {"http://www.w3.org/2000/svg"}, file
         assert "innerHTML" not in file.read_text("utf-8"), file

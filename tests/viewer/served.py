@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers import ROOT
+
 WITHOUT_TENSORFLOW = """
 import sys
 sys.modules["tensorflow"] = None

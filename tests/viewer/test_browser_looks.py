@@ -85,8 +85,7 @@ def test_nothing_is_hidden_or_overlaps_at_any_width(visits, tmp_path):
     assert {place: faults for place, faults in found.items() if faults} == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_picture_is_on_the_first_screen_and_the_rest_a_menu_away(visits, scheme):
+def test_the_picture_is_on_the_first_screen_and_the_rest_a_menu_away(visits):
     given = {"value_norms": {"cross": [np.ones((8, len(ENGLISH)))] * 2}}
     runs = {
         name: [
@@ -97,15 +96,18 @@ def test_the_picture_is_on_the_first_screen_and_the_rest_a_menu_away(visits, sch
         for name in ("one", "another")
     }
     scalars = {"one": {key: [[0, 7.0], [10, 5.0], [500, 54.7]] for key in ("loss", "bleu")}}
-    page = visits.show(runs, "heads=4&layer=2", scalars, color_scheme=scheme)
+    page = visits.show(runs, "heads=4&layer=2", scalars)
     page.locator(".more summary").press("Enter")
     page.get_by_label("Compare with").wait_for(state="hidden")
     found = {}
     for width in (320, 400, 640, 901, 1280):
         page.set_viewport_size({"width": width, "height": 800})
-        row, heads = page.locator(".columns li").first.bounding_box(), page.locator(".thumbs")
-        found[width] = row["y"] + row["height"]
-        assert (heads.bounding_box()["y"] > row["y"]) == (width <= 901)  # else they are beside it
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.locator(f".attention-viewer[data-theme={scheme}]").wait_for()
+            row, heads = page.locator(".columns li").first.bounding_box(), page.locator(".thumbs")
+            found[width, scheme] = row["y"] + row["height"]
+            assert (heads.bounding_box()["y"] > row["y"]) == (width <= 901)  # else they are beside
     assert max(found.values()) <= 760, found
     page.keyboard.press("/")  # it opens the menu
     page.keyboard.type("Maler")

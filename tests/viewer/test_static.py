@@ -46,12 +46,5 @@ def test_no_other_host_and_no_html_from_text():
         assert not re.search(
             r"(https?:)?//[a-z]", code.replace("http://www.w3.org/2000/svg", "")
         ), name
-        for word in (
-            "innerHTML",
-            "outerHTML",
-            "insertAdjacentHTML",
-            "document.write",
-            "eval(",
-            "@import",
-        ):
+        for word in "innerHTML outerHTML insertAdjacentHTML document.write eval( @import".split():
             assert word not in code, (name, word)

@@ -36,23 +36,7 @@ def test_special_tokens_have_no_word_and_part_words():
 
 def test_pieces_and_text_have_the_same_words():
     text = 'He said: "Well-known (since 3.5)!", didn\'t he?'
-    pieces = [
-        "▁He",
-        "▁said",
-        ":",
-        "▁",
-        '"',
-        "Well",
-        "-",
-        "known",
-        "▁(",
-        "since",
-        "▁3",
-        ".5",
-        ")",
-        '!",',
-    ]
-    pieces += ["▁didn", "'", "t", "▁he", "?"]
+    pieces = '▁He ▁said : ▁ " Well - known ▁( since ▁3 .5 ) !", ▁didn \' t ▁he ?'.split()
     assert "".join(pieces).replace("▁", " ").strip() == text
     tokens = describe_tokens(pieces)
     assert split_words(text) == [

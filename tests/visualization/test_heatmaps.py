@@ -207,20 +207,6 @@ def test_figures_of_a_model_want_one_sentence_and_known_kinds():
         attention_figures({"other": [attention(1, 3, 4, 6)]}, SOURCE, TARGET)
 
 
-def test_figures_of_a_real_transformer():
-    from keras_attention import Transformer
-
-    model = Transformer(
-        vocabulary_size=11, num_layers=1, hidden_dim=12, intermediate_dim=14, num_heads=3
-    )
-    source, target = np.array([[3, 4, 5, 6, 7, 1]]), np.array([[0, 8, 9, 10]])
-    scores = model.attention_scores(source, target)
-    figures = attention_figures(scores, SOURCE, TARGET)
-    assert len(figures) == 3
-    first_row = panels(figures["decoder/layer_1"])[0].images[0].get_array()[0]
-    np.testing.assert_allclose(first_row, [1, 0, 0, 0], atol=1e-6)  # the start symbol sees itself
-
-
 def test_letters_come_from_an_installed_font_that_has_them(monkeypatch):
     # DejaVu, matplotlib's own, has no U+1D81; STIX, which comes along, has it.
     monkeypatch.setattr(figures, "MORE_LETTERS", ("No such font", "STIXGeneral"))
