@@ -141,10 +141,6 @@ def test_another_model_translates_the_translations(
     assert "There is no folder 'nowhere'" in untranslated("--then", "nowhere")
 
 
-def test_an_ensemble_of_one_model_twice_translates_as_it_does(run, translated, translator):
-    assert translated("--with", run) == as_lines(translator(LINES))
-
-
 def test_models_of_an_ensemble_with_other_prefixes(
     run, translated, translator, tmp_path, untranslated
 ):
@@ -167,13 +163,6 @@ def test_models_of_an_ensemble_with_other_prefixes(
 def test_a_file_of_prefixes_has_the_lines_of_the_input(tmp_path, lines, message, untranslated):
     (tmp_path / "prefixes").write_text(lines)
     assert f"--prefix-file {message}" in untranslated("--prefix-file", tmp_path / "prefixes")
-
-
-def test_a_line_without_room_is_named(tmp_path, untranslated):
-    (tmp_path / "prefixes").write_text("a\n\n" + "lang und " * 90 + "\n")
-    assert "Line 3 needs a translation of at least" in untranslated(
-        "--prefix-file", tmp_path / "prefixes"
-    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from keras_attention.cli import train
 from keras_attention.cli.main import main
 from keras_attention.utils.files import read_json, write_json
 from tests.helpers import ROOT
-from tests.recipes.small_runs import untrained_run, write_files
+from tests.recipes.small_runs import write_files
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -32,7 +33,7 @@ def blocks(section):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(made_run, tmp_path, monkeypatch):
     """A folder with a text, and with models that babble where the page trains them."""
     monkeypatch.chdir(tmp_path)
     for name, first in {"train": 0, "more": 20, "web": 30}.items():
@@ -40,9 +41,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "more.en").unlink()
     corpus = corpus_from_files(("train.en", "train.de"), name="train")
     for name in ("TEACHER", "BACK"):
-        folder = tmp_path / name
-        folder.mkdir()
-        untrained_run(folder)
+        folder = shutil.copytree(made_run, tmp_path / name)
         settings = read_json(folder / "config.json")
         texts = {f"{part}_fingerprint": text.fingerprint() for part, text in corpus.splits.items()}
         write_json(folder / "config.json", {**settings, **texts, "vocabulary_size": 320})

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import socket
-import subprocess
 import sys
 
 import keras
@@ -16,7 +15,7 @@ import pytest
 
 from keras_attention.cli.main import main
 from tests.cli.test_scale import TRAINING, arguments_of
-from tests.recipes.process_jobs import ROOT, compiler_flags, started
+from tests.recipes.process_jobs import compiler_flags, started
 from tests.recipes.small_runs import write_files
 
 pytestmark = pytest.mark.backends("jax", "torch")
@@ -125,17 +124,13 @@ def test_processes_of_a_cluster_join(cluster):
 
 
 @pytest.mark.backends("torch")
-def test_a_port_that_is_taken_and_wrong_words_end_with_a_message(text):
-    command = [sys.executable, "-m", "keras_attention_light", "train", "--output-dir", "run"]
+def test_a_port_that_is_taken_ends_with_a_message(text, monkeypatch, capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        told = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-        told["MASTER_PORT"] = str(server.getsockname()[1])
-        done = subprocess.run(
-            [*command, "--strategy", "data_parallel"],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **told},
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-    assert done.returncode == 1 and "is its port free?" in done.stderr
+        told = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1"}
+        for name, value in {**told, "MASTER_PORT": server.getsockname()[1]}.items():
+            monkeypatch.setenv(name, str(value))
+        with pytest.raises(SystemExit) as left:
+            main(["train", "--output-dir", "run", "--strategy", "data_parallel"])
+    assert left.value.code == 1
+    assert "is its port free?" in capsys.readouterr().err
     assert not (text / "run").exists()

@@ -73,16 +73,6 @@ def test_a_client_of_libretranslate_works_unchanged(server, translator):
     assert refused.value.code == 501
 
 
-def test_n_best_and_scores_are_those_of_the_translator(server, translator, sentences):
-    q = [*sentences[:3], "", sentences[3]]
-    status, content = translate(server.port, q, alternatives=2)
-    assert status == 200
-    for index, best in enumerate(translator.translate(q, n_best=3)):
-        assert content["translatedText"][index] == best[0].text
-        assert content["alternatives"][index] == [one.text for one in best[1:]]
-        assert content["scores"][index] == pytest.approx([one.score for one in best], abs=1e-4)
-
-
 def test_many_clients_at_once_get_each_its_own(server, translator, sentences):
     """Also those that send nonsense, and those that go away, disturb nobody."""
     expected = dict(zip(sentences, translator(sentences), strict=True))

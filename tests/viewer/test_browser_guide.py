@@ -58,16 +58,6 @@ def test_one_sentence_says_what_one_sees(visits):
     )
 
 
-def test_whole_words_come_first_and_a_link_may_say_pieces(visits):
-    page = visits.show([heads()], "heads=1&layer=1&words=1")
-    columns = page.locator(".columns .tokens").last.locator("li")
-    assert texts(columns)[:2] == ["der", "Hunde"]
-    assert "words" not in page.url.split("#")[1].replace("words=1", "")
-    page.keyboard.press("w")
-    expect_text(columns.nth(1), "▁Hund")
-    assert "words=0" in page.url
-
-
 def test_terms_are_explained_to_mouse_finger_and_keyboard(visits):
     page = visits.show([heads()], "heads=1&layer=1")
     tip = page.locator(".tip")

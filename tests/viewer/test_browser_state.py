@@ -172,18 +172,6 @@ def test_in_a_notebook_the_frame_has_no_address(visits, tmp_path):
     assert not frame.get_by_role("button", name="Copy link").is_visible()
 
 
-def test_themes(visits):
-    page = visits.show(two_layers(), color_scheme="dark")
-    for scheme in ("dark", "light"):
-        page.emulate_media(color_scheme=scheme)
-        paper, ink = page.locator(f".attention-viewer[data-theme={scheme}]").evaluate(
-            "node => [getComputedStyle(node).backgroundColor, getComputedStyle(node).color]"
-        )
-        brightness = [sum(map(int, color[4:-1].split(","))) for color in (paper, ink)]
-        assert (brightness[0] > 600 > 200 > brightness[1]) == (scheme == "light")
-        assert (brightness[0] < 200 < 600 < brightness[1]) == (scheme == "dark")
-
-
 def test_a_cell_of_a_notebook_has_the_theme_of_the_notebook(visits, tmp_path):
     """As JupyterLab does it: an attribute of the body, on which its colours depend."""
     style = "body { background: #111 } body[data-jp-theme-light=true] { background: #fff }"

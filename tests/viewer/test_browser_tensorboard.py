@@ -24,7 +24,8 @@ SOONER = (
 
 
 def write_run(folder, weights):
-    with SummaryWriter(folder) as writer:
+    """As a run of the package does it; the page names it by its own folder."""
+    with SummaryWriter(folder / "logs") as writer:
         for step, weight in weights.items():
             made = entry(
                 self_attention(*(pointing(range(S), S, w) for w in (0.5, weight))), step=step

@@ -222,6 +222,15 @@ def test_of_runs_that_are_gone_nothing_is_kept():
     assert set(data._looked) == set(data._steps) == {("e", "two", TAG)}
 
 
+@pytest.mark.parametrize("place", ["out", "out/logs"])
+def test_a_run_alone_is_named_by_its_folder(tmp_path, place):
+    """TensorBoard calls it "."."""
+    provider = Provider()
+    provider.runs = {".": [SimpleNamespace(blob_key=blob) for blob in entry_at(0).to_blobs()]}
+    (run,) = AttentionData(provider, tmp_path / place).index(None, "e")["runs"]
+    assert (run["name"], run["title"]) == (".", "out")
+
+
 def test_the_plugin_loads_without_keras():
     code = """
 import sys
