@@ -78,14 +78,6 @@ def test_a_result_has_the_name_of_its_input_whatever_that_is(work, name):
     assert joined.read_text() == "0 ONE\n1 TWO\n" and joined == work.out / name
 
 
-def test_a_second_start_does_what_is_missing(work):
-    work.stop_at("line 14")
-    assert work.shout.seen() == LINES[:13]  # b.txt.gz's third chunk begins with line 13
-    work.do()
-    assert work.shout.seen() == LINES
-    work.assert_whole()
-
-
 def test_a_killed_process_loses_its_chunk_alone(work):
     """In a process of its own, which stops itself within its fourth chunk and is killed there."""
     here, there = multiprocessing.Pipe()

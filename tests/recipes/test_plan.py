@@ -163,7 +163,7 @@ def test_the_trial_says_what_it_does(corpus, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(progress, name, 0.02)
 
     def slow(model, *part):
-        time.sleep(1.0)
+        time.sleep(0.2)
         return StepProbe(1.0, 1.0, None, "process")
 
     monkeypatch.setattr(module, "probe_step", slow)

@@ -39,7 +39,9 @@ TINY = dataclasses.replace(
 )
 STEPS, MORE_STEPS = 10, 16
 # Of 10 updates, the rate falls in the last 3; of 16 in the last 5; of 8 in the last 2.
-COOLED = dataclasses.replace(TINY, peak_learning_rate=0.02, cooldown=0.3, warmup_steps=3)
+COOLED = dataclasses.replace(
+    TINY, peak_learning_rate=0.02, cooldown=0.3, warmup_steps=3, attention_log=False
+)
 
 # Many starts: where nothing is compiled. test_run.py and test_resume.py stop runs on each backend.
 pytestmark = pytest.mark.backends("torch")
@@ -417,12 +419,13 @@ def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys, refused_by):
 
     folders = tmp_path / "stopped", tmp_path / "whole"
     assert stopped((), folders[0], signal.SIGINT, 7, 15, start=start) == 130
-    reports = [start((), folder) for folder in folders]
+    start((), folders[0])
+    with training_alone():
+        start((), folders[1])
     assert same_state(*folders, 15)
-    assert [report["test"]["bleu"] for report in reports][0] == reports[1]["test"]["bleu"]
-    assert reports[0]["config"]["mixture"] == mixture[8:]
-    batches, whole = FinishedRun(folders[0]).batches, FinishedRun(folders[1]).batches
-    assert isinstance(batches, MixedBatches) and len(batches) == len(whole) > 4
+    assert read_json(folders[0] / "config.json")["mixture"] == mixture[8:]
+    batches = FinishedRun(folders[0]).batches
+    assert isinstance(batches, MixedBatches) and len(batches) > 4
     firsts = [batches.pairs(*divmod(update, len(batches))).max() for update in range(15)]
     is_web = [first >= batches.store.starts[1] for first in firsts]
     assert sum(is_web[5:]) in (6, 7) and {*is_web} == {False, True}
