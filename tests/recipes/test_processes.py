@@ -117,11 +117,7 @@ def assert_as(alone, told, folder):
         rows = [entry for entry in expected["history"] if name in entry]
         shown = [entry[name] for entry in told["history"] if name in entry]
         assert rows and shown == pytest.approx([row[name] for row in rows], rel=1e-5), name
-    assert_same_weights(weights(folder), expected_weights)
-
-
-def assert_same_weights(found, expected):
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(weights(folder), expected_weights, strict=True):
         # The smallest gradients are noise beside the largest of a tensor, and Adam scales them up.
         assert np.linalg.norm(ours - theirs) <= 1e-5 * np.linalg.norm(theirs)
 

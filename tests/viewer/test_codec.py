@@ -6,17 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_attention_viewer import Entry, RecordError, make_entry, measured
-from keras_attention_viewer.codec import (
-    KINDS,
-    decode_header,
-    decode_weights,
-    encode_header,
-    encode_weights,
-    entry_tag,
-    parse_tag,
-    quantize,
-)
+from keras_attention_viewer import Entry, RecordError, codec, make_entry, measured
 from keras_attention_viewer.thoughts import decode_norms
 from tests.viewer.entries import SOURCE, TARGET, random_entry, sentence_entry, softmax_weights
 
@@ -42,22 +32,22 @@ def test_blobs_hold_every_weight_rounded():
 
 def test_rows_of_400_tokens_sum_to_one():
     weights = softmax_weights(np.random.default_rng(2), 2, 5, 400)
-    stored = decode_weights(encode_weights(quantize(weights)), (2, 5, 400))
+    stored = codec.decode_weights(codec.encode_weights(codec.quantize(weights)), (2, 5, 400))
     np.testing.assert_allclose(stored / 65535, weights, atol=8e-6, rtol=0)
     np.testing.assert_allclose((stored / 65535).sum(-1), 1, atol=1e-3)
 
 
 def test_weights_are_little_endian_and_the_same_each_time():
-    blob = encode_weights(np.array([[[1, 65535]]], "uint16"))
+    blob = codec.encode_weights(np.array([[[1, 65535]]], "uint16"))
     assert gzip.decompress(blob) == b"\x01\x00\xff\xff"
-    assert blob == encode_weights(np.array([[[1, 65535]]], "uint16"))
+    assert blob == codec.encode_weights(np.array([[[1, 65535]]], "uint16"))
 
 
 def test_tags():
-    assert parse_tag(entry_tag(12, "output")) == (12, "output")
+    assert codec.parse_tag(codec.entry_tag(12, "output")) == (12, "output")
     wrong = ["attention/01/output", "attention/-1/output", "attention/1/other", "x", "attention/1"]
     for other in [*wrong, "attention/1/output/2"]:
-        assert parse_tag(other) is None
+        assert codec.parse_tag(other) is None
 
 
 def thinking(**changed):
@@ -81,7 +71,7 @@ def test_what_a_model_thought_is_kept():
     np.testing.assert_allclose(stored[0], norms, rtol=1e-7)
     for name in ("predictions", "alternatives", "value_norms"):
         del header[name]  # as older versions wrote it
-    Entry.from_blobs([encode_header(header), *entry.to_blobs()[1:]])
+    Entry.from_blobs([codec.encode_header(header), *entry.to_blobs()[1:]])
 
 
 @pytest.mark.parametrize(
@@ -113,7 +103,7 @@ def test_a_long_translation_is_kept():
 def test_damaged_norms_are_refused(norms):
     header = {**thinking()[0].header, "value_norms": {"cross": norms}}
     with pytest.raises(RecordError, match="norms"):
-        decode_header(encode_header(header))
+        codec.decode_header(codec.encode_header(header))
 
 
 def test_an_entry_at_base_size_has_at_most_three_and_a_half_megabytes():
@@ -130,7 +120,7 @@ def test_an_entry_at_base_size_has_at_most_three_and_a_half_megabytes():
         source=names,
         translation=names,
         predictions=[{"p": 0.123456, "others": others}] * n,
-        value_norms={name: list(rng.gamma(2, size=(6, 8, n))) for name in KINDS},
+        value_norms={name: list(rng.gamma(2, size=(6, 8, n))) for name in codec.KINDS},
     )
     entries = measured([entry] * 5, [entry] * 10)
     assert sum(len(blob) for one in entries for blob in one.to_blobs()) < 3.5e6
@@ -205,16 +195,16 @@ def cross_kind(**changes):
 )
 def test_headers_that_cannot_be_read_say_why(blob, message):
     with pytest.raises(RecordError, match=message):
-        decode_header(blob)
+        codec.decode_header(blob)
 
 
 def test_weights_of_another_size_or_cut_off_are_refused():
-    blob = encode_weights(np.ones((2, 3, 5), "uint16"))
+    blob = codec.encode_weights(np.ones((2, 3, 5), "uint16"))
     for shape in ((2, 3, 4), (2, 3, 6)):
         with pytest.raises(RecordError, match="more than|Expected 72 bytes.*Received: 60"):
-            decode_weights(blob, shape)
+            codec.decode_weights(blob, shape)
     with pytest.raises(RecordError, match="cut off"):
-        decode_weights(blob[:-4], (2, 3, 5))
+        codec.decode_weights(blob[:-4], (2, 3, 5))
     blobs = random_entry(np.random.default_rng(5)).to_blobs()
     with pytest.raises(RecordError, match="should have 7 parts. Received: 6"):
         Entry.from_blobs(blobs[:-1])
