@@ -89,8 +89,8 @@ def test_text_is_utf_8_whatever_the_locale(run, expected, tmp_path):
     assert done.returncode == 2
     assert f"there is no file '{tmp_path}/n" in done.stderr.decode()
     program = (
-        "import sys; from keras_attention.cli.streams import *; open_standard_streams(); "
-        "print(typed_text(sys.argv[1]))"
+        "import sys, keras_attention_light; from keras_attention.cli.streams import *; "
+        "open_standard_streams(); print(typed_text(sys.argv[1]))"
     )
     done = started([sys.executable, "-c", program, "schläft"], ASCII)
     assert done.stdout.decode() == "schläft\n", done.stderr

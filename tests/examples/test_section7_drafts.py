@@ -129,7 +129,7 @@ def test_command(tmp_path, capsys):
     report = common.run(
         script.main,
         script.parser(),
-        arguments=["--sentences", "9", "--lookahead", "2", "--output-dir", str(out)],
+        arguments=["--quick", "--sentences", "9", "--lookahead", "2", "--output-dir", str(out)],
     )
     written = json.loads((out / "section7_drafts.json").read_text())
     printed = capsys.readouterr().out
