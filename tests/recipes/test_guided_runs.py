@@ -17,7 +17,7 @@ from keras_attention import (
     load_corpus,
 )
 from keras_attention.data.alignments import TokenAlignments, WordAlignments
-from keras_attention.recipes import checkpoint_translator, train_translation
+from keras_attention.recipes import checkpoint_translator, plan_training, train_translation
 from keras_attention.recipes.aligning import with_details
 from keras_attention.recipes.finished_run import FinishedRun
 from keras_attention.recipes.start import guided_head
@@ -176,9 +176,17 @@ def test_wrong_files_are_refused_before_anything_is_made(files, tmp_path, refuse
         ("gold", "no training pair of 'mine' has true links"),
     ):
         config = dataclasses.replace(TINY, guided_alignment=str(given))
-        for budget in (5, "--plan"):
-            assert message in refused_by(train, files, tmp_path / "run", budget, config)
+        assert message in refused_by(train, files, tmp_path / "run", 5, config)
         assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_refuses_them_too(corpus, tmp_path):
+    short = tmp_path / "short"
+    short.write_text("0-0\n", "utf-8")
+    config = dataclasses.replace(SMALL, guided_alignment=str(short))
+    with pytest.raises(ValueError, match="1 lines, but 'train' has 60"):
+        plan_training(corpus, config, tmp_path / "plan", try_longest=False)
+    assert not (tmp_path / "plan").exists()
 
 
 def test_which_head_it_is():
