@@ -291,7 +291,7 @@ def test_functions_have_few_parameters():
 OVERRIDDEN_HOOKS = """
     Adam._apply_weight_decay Adam._backend_update_step Adam._clip_gradients
     MultiHeadAttention._compute_attention MultiHeadAttention._get_common_kwargs_for_sublayer
-    MultiHeadAttention._masked_softmax TrainableModel._clear_losses
+    MultiHeadAttention._masked_softmax
 """.split()
 PRIVATE_NAMES_OF_KERAS = {
     "layers/declared.py": {"_flatten_layers"},
