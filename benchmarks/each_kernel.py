@@ -21,9 +21,7 @@ from keras_attention.ops import dispatch
 from keras_attention.ops.reference import DEFINITIONS
 
 # Where kernels and definitions themselves stand.
-OWN = {
-    f"keras_attention.ops.{name}" for name in ("reference", "backends.tensorflow", "backends.torch")
-}
+OWN = ("keras_attention.ops.reference", "keras_attention.ops.backends")
 # Updates a turn, rows of a batch, tokens of a row, and the model.
 WORKLOADS: dict[str, tuple[int, int, int, dict[str, Any]]] = {
     "base": (1, 32, 32, {"vocabulary_size": 8000, "num_layers": 1}),
@@ -123,8 +121,8 @@ def choose(without: str) -> None:
     for name, kernel in dispatch.kernels().items():
         both = kernel, DEFINITIONS[name]
         for module_name, module in list(sys.modules.items()):
-            is_caller = module_name.startswith("keras_attention.") and module_name not in OWN
-            if is_caller and vars(module).get(name) in both:
+            is_caller = module_name.startswith("keras_attention.")
+            if is_caller and not module_name.startswith(OWN) and vars(module).get(name) in both:
                 setattr(module, name, both[name == without])
 
 
