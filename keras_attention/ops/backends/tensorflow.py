@@ -12,17 +12,16 @@ spread by a tenth):
     smoothed_crossentropy   1.05  1.11     -
     dropout_add_norm        1.06  1.05  1.06
     dot_product_attention   1.02  1.05  1.03
-    joined_linear           1.04  1.05  1.00
     global_norm             1.00  0.99  1.06
 
 Kernels for dropout alone, a product with its bias, and the product with the tied table went: 0.99 to 1.03.
+So did `joined_linear`: 1.04, 1.05, 1.00 then, and 0.96, 1.02, 0.99 on an AMX processor (30 November 2026).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from keras import ops
 
 from keras_attention.ops import reference
 
@@ -166,25 +165,6 @@ def dropout_add_norm(
     return tf.ensure_shape(tf.reshape(outputs, shape), inputs.shape)
 
 
-def joined_linear(
-    inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None
-) -> list[Any]:
-    """See `keras_attention.ops.reference.joined_linear`."""
-    width = inputs.shape[-1]
-    matrices = [tf.reshape(kernel, (width, -1)) for kernel in kernels]
-    sizes = [matrix.shape[1] for matrix in matrices]
-    if not _is_fast(sum(sizes), inputs.dtype) or inputs.dtype != matrices[0].dtype:
-        return reference.joined_linear(inputs, kernels, biases)
-    bias = None if biases is None else tf.concat([tf.reshape(b, (-1,)) for b in biases], 0)
-    outputs = tf.matmul(tf.reshape(inputs, (-1, width)), tf.concat(matrices, 1))
-    outputs = outputs if bias is None else tf.nn.bias_add(outputs, bias)
-    leading = ops.shape(inputs)[:-1]
-    return [
-        ops.reshape(part, (*leading, *kernel.shape[1:]))
-        for part, kernel in zip(tf.split(outputs, sizes, axis=1), kernels, strict=True)
-    ]
-
-
 def _softmax_backward(weights, upstream, scale):
     upstream, numbers = tf.cast(upstream, "float32"), tf.cast(weights, "float32")
     slope = tf.reduce_sum(numbers * upstream, axis=-1, keepdims=True)
@@ -236,5 +216,5 @@ def global_norm(gradients: Sequence[Any]) -> tf.Tensor:
     return tf.sqrt(2.0 * tf.add_n(halves))
 
 
-_ALL = dot_product_attention, dropout_add_norm, global_norm, joined_linear, smoothed_crossentropy
+_ALL = dot_product_attention, dropout_add_norm, global_norm, smoothed_crossentropy
 KERNELS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _ALL}
